@@ -1,0 +1,111 @@
+"""Accumulator models: what a correct kernel may do with a sum, as rows of data.
+
+A bound is derived from a model and the inputs, never written as a literal tolerance. Notation as in
+N. Higham, Accuracy and Stability of Numerical Algorithms (2nd ed.), chapter 3: unit roundoff u and
+gamma_n = n u / (1 - n u), which bounds the relative error of n roundings in any order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil, log2
+
+FP32_UNIT = 2.0**-24
+BF16_UNIT = 2.0**-8
+FP16_UNIT = 2.0**-11
+FP32_TINY = 2.0**-126
+"""Below this magnitude float32 arithmetic may lose everything (flush to zero)."""
+
+
+@dataclass(frozen=True)
+class AccumulatorModel:
+    """A class of admissible kernels.
+
+    - ``unit``: unit roundoff of the working arithmetic.
+    - ``tree``: sums are balanced trees (depth log2 n); otherwise any order at all.
+    - ``accumulator_bits``: significant bits that a matrix unit keeps when it aligns products to the
+      largest addend, None where additions are ordinary floating point; ``accumulate``: products an
+      instruction adds at once.
+    - ``product_unit``, ``weighted_unit``: rounding of each head's product, and of it times its
+      weight, to a narrower type (0 = kept in the working arithmetic).
+    - ``score_unit``, ``score_tiny``: rounding of the stored score, relative and absolute.
+    """
+
+    name: str
+    what: str
+    unit: float = FP32_UNIT
+    tree: bool = False
+    accumulator_bits: int | None = None
+    accumulate: int = 32
+    product_unit: float = 0.0
+    weighted_unit: float = 0.0
+    score_unit: float = 0.0
+    score_tiny: float = 0.0
+
+    def roundings(self, terms: int) -> int:
+        """Roundings that an addend of a sum of ``terms`` may meet."""
+        if terms <= 1:
+            return 0
+        return ceil(log2(terms)) if self.tree else terms - 1
+
+    def gamma(self, n: float) -> float:
+        """gamma_n of the working arithmetic."""
+        return n * self.unit / (1.0 - n * self.unit)
+
+    def dot_error(self, terms: int) -> float:
+        """Error of a dot product relative to |q| |k|: rounded products, operand scaling and the sum.
+
+        Three roundings an element are allowed before the sum: each operand times its scale, and
+        the product. With a narrow accumulator every instruction truncates its ``accumulate``
+        products and the running sum to ``accumulator_bits`` bits of the largest of them, each by
+        less than 2^(1 - bits) of a magnitude that is at most |q| |k|.
+        """
+        ordinary = self.gamma(self.roundings(terms) + 3)
+        if self.accumulator_bits is None:
+            return ordinary
+        addends = terms + ceil(terms / self.accumulate)
+        return ordinary + addends * 2.0 ** (1 - self.accumulator_bits)
+
+
+_ROWS = (
+    AccumulatorModel("ieee-fp32", "float32 with any summation order, fused multiply-add or not"),
+    AccumulatorModel("fp32-tree", "float32 summed by balanced trees", tree=True),
+    AccumulatorModel(
+        "fp16-scores",
+        "as ieee-fp32, the score stored as fp16",
+        score_unit=FP16_UNIT,
+        score_tiny=2.0**-25,
+    ),
+    AccumulatorModel(
+        "bf16-scores",
+        "as ieee-fp32, the score stored as bf16",
+        score_unit=BF16_UNIT,
+        score_tiny=2.0**-134,
+    ),
+    AccumulatorModel(
+        "bf16-chain",
+        "bf16 after the product, after the weight and after the head sum (official V4 scorer)",
+        product_unit=BF16_UNIT,
+        weighted_unit=BF16_UNIT,
+        score_unit=BF16_UNIT,
+        score_tiny=2.0**-134,
+    ),
+    AccumulatorModel(
+        "tensor-core-fp8",
+        "exact fp8 products added in a matrix unit that keeps 14 bits, float32 after it",
+        accumulator_bits=14,
+    ),
+)
+
+MODELS: dict[str, AccumulatorModel] = {row.name: row for row in _ROWS}
+"""Accumulator models by name."""
+
+MODEL_OF_ROUNDING = {"none": "ieee-fp32", "fp16": "fp16-scores", "bf16": "bf16-scores", "bf16-chain": "bf16-chain"}
+"""The model that a convention's ``score_rounding`` implies."""
+
+
+def model(name: str) -> AccumulatorModel:
+    """The row called ``name``; ``ValueError`` lists the names otherwise."""
+    if name not in MODELS:
+        raise ValueError(f"`bound` should be one of {tuple(MODELS)}, got {name!r}")
+    return MODELS[name]
