@@ -1,0 +1,71 @@
+"""Calling a candidate: numpy in, numpy out, and whatever goes wrong becomes a judgement of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from dsa_crosscheck.compare.verdict import Verdict
+
+
+class CandidateFault(Exception):
+    """The candidate raised, returned something else than its contract, or wrote to an input."""
+
+    def __init__(self, verdict: Verdict, message: str) -> None:
+        super().__init__(message)
+        self.verdict = verdict
+
+
+class Unsupported(ValueError):
+    """A candidate cannot run this combination at all: a usage error, not a fault."""
+
+
+def call(candidate: Any, stage: str, *args: np.ndarray | int, writes: int | None = None) -> tuple[np.ndarray, ...]:
+    """Call ``candidate.<stage>`` with torch tensors on its device; its tensors as numpy arrays.
+
+    ``writes``: position of the one argument that the stage fills in place, which is then returned
+    first. Raises ``CandidateFault`` when the call raises (except ``Unsupported``), when a result is
+    not a tensor, or when any other argument was changed.
+    """
+    device = getattr(candidate, "device", "cpu")
+    tensors = [torch.from_numpy(a.copy()).to(device) if isinstance(a, np.ndarray) else a for a in args]
+    try:
+        out = getattr(candidate, stage)(*tensors)
+    except Unsupported:
+        raise
+    except Exception as error:
+        raise CandidateFault(Verdict.MALFORMED, f"{stage} raised {type(error).__name__}: {error}") from error
+    for place, (before, after) in enumerate(zip(args, tensors, strict=True)):
+        if place != writes and isinstance(before, np.ndarray) and not np.array_equal(_numpy(after), before, equal_nan=_floats(before)):
+            raise CandidateFault(Verdict.VIOLATION, f"{stage} wrote to its argument {place + 1}, an input")
+    if writes is not None:
+        return (_numpy(tensors[writes]),)
+    results = out if isinstance(out, tuple) else (out,)
+    for result in results:
+        if not isinstance(result, torch.Tensor):
+            raise CandidateFault(Verdict.MALFORMED, f"{stage} should return torch tensors, got {type(result).__name__}")
+    return tuple(_numpy(result) for result in results)
+
+
+def expect(stage: str, name: str, array: np.ndarray, shape: tuple[int, ...], dtypes: tuple[type, ...]) -> np.ndarray:
+    """``array`` if it has the shape and one of the dtypes; ``CandidateFault`` with both otherwise."""
+    if array.shape != shape or array.dtype not in [np.dtype(d) for d in dtypes]:
+        names = " or ".join(np.dtype(d).name for d in dtypes)
+        raise CandidateFault(
+            Verdict.MALFORMED,
+            f"{stage} should return {name} as {names} {list(shape)}, got {array.dtype} {list(array.shape)}",
+        )
+    return array
+
+
+def _floats(array: np.ndarray) -> bool:
+    return array.dtype.kind == "f"
+
+
+def _numpy(tensor: Any) -> np.ndarray:
+    tensor = tensor.detach().cpu()
+    if tensor.dtype in (torch.bfloat16, torch.float16):
+        tensor = tensor.float()
+    return np.ascontiguousarray(tensor.numpy())

@@ -1,0 +1,1 @@
+"""Implementations that can be checked: the protocol, the built-in ones, and anyone's."""

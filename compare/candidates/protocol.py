@@ -1,0 +1,40 @@
+"""What an implementation offers to be checked."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from dsa_crosscheck.reference.conventions import Conventions
+
+STAGES = ("pool", "store_keys", "encode_query", "score", "select")
+"""Methods a candidate may have, any subset, in the order of the data's path."""
+
+
+class Candidate(Protocol):
+    """An implementation under test.
+
+    ``name`` is shown in reports, ``conventions`` says what it means to compute, and an optional
+    ``device`` (default ``cpu``) is where its tensors go. It has any of these methods on torch
+    tensors (float32 unless said otherwise):
+
+    - ``pool(kv_score [tokens, 4*head_dim], position_bias [ratio, 2*head_dim])
+      -> [tokens // ratio, head_dim]``: columns are overlap kv, own kv, overlap score, own score.
+    - ``store_keys(pooled [keys, head_dim], norm_weight [head_dim], rope_table [positions, rope_dim],
+      positions int64 [keys], slots int64 [keys], cache uint8 [pages, page_bytes]) -> None``:
+      writes the cache in place; a negative slot is skipped. Under LayerNorm ``norm_weight`` is
+      [2, head_dim]: weight, then bias.
+    - ``encode_query(query [rows, heads, head_dim], gate [rows, heads], rope_table,
+      positions int64 [rows]) -> (codes uint8 [rows, heads, bytes], weights [rows, heads])``.
+    - ``score(codes, weights, cache, block_table int32 [requests, max_pages],
+      request_of_row int32 [rows], lengths int32 [rows]) -> [rows, max_length]``: columns past a
+      row's length are not read.
+    - ``select(scores [rows, n], lengths int32 [rows], topk: int) -> int32 [rows, topk]``.
+    """
+
+    name: str
+    conventions: Conventions
+
+
+def offers(candidate: Any, stage: str) -> bool:
+    """Whether the candidate has the method of ``stage``."""
+    return callable(getattr(candidate, stage, None))

@@ -1,0 +1,63 @@
+"""Finding a candidate by name: built in, an installed plug-in, or ``package.module:object``."""
+
+from __future__ import annotations
+
+import inspect
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+from dsa_crosscheck.reference.conventions import Conventions
+
+GROUP = "dsa_crosscheck.candidates"
+
+BUILT_IN: dict[str, str] = {
+    "emulated": "dsa_crosscheck.compare.candidates.emulated:Emulated",
+    "unfused": "dsa_crosscheck.compare.candidates.unfused:Unfused",
+    "transformers-v4": "dsa_crosscheck.compare.candidates.transformers_v4:TransformersV4",
+}
+"""Built-in candidates: classes called with the conventions to follow, or None for their own."""
+
+
+class CandidateError(ValueError):
+    """No candidate of that name, or it cannot be loaded."""
+
+
+def load(name: str, conventions: Conventions | None) -> Any:
+    """The candidate called ``name``.
+
+    A class or function is called: with ``conventions`` (None = its own) if it takes an argument,
+    else with nothing; any other object is used as it is. Entry points of the group ``dsa_crosscheck.candidates`` are imported only when named, so a
+    broken plug-in harms nobody else. ``CandidateError`` tells the known names, or why loading one
+    failed; two plug-ins of one name are an error.
+    """
+    target = BUILT_IN.get(name)
+    if target is None:
+        found = plugins().get(name)
+        target = found.value if found is not None else name if ":" in name else None
+    if target is None:
+        known = ", ".join([*BUILT_IN, *plugins()])
+        raise CandidateError(f"`--candidate` should be one of {known}, or package.module:object; got {name!r}")
+    module, _, attribute = target.partition(":")
+    try:
+        thing: Any = import_module(module)
+        for part in attribute.split("."):
+            thing = getattr(thing, part)
+        if inspect.isclass(thing) or inspect.isroutine(thing):
+            thing = thing(conventions) if inspect.signature(thing).parameters else thing()
+    except Exception as error:
+        raise CandidateError(f"candidate {name!r} ({target}) does not load: {type(error).__name__}: {error}") from error
+    for required in ("name", "conventions"):
+        if not hasattr(thing, required):
+            raise CandidateError(f"candidate {name!r} should have an attribute `{required}`, got {thing!r}")
+    return thing
+
+
+def plugins() -> dict[str, EntryPoint]:
+    """Installed plug-ins by name, not loaded. ``CandidateError`` when two share a name."""
+    found: dict[str, EntryPoint] = {}
+    for entry in entry_points(group=GROUP):
+        if entry.name in found or entry.name in BUILT_IN:
+            raise CandidateError(f"two candidates are called {entry.name!r}: {entry.value} is the second")
+        found[entry.name] = entry
+    return found

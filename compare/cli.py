@@ -1,0 +1,45 @@
+"""The command line. Parsing imports neither JAX nor torch: a command imports what it runs."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import traceback
+from collections.abc import Sequence
+from importlib.metadata import version
+
+from dsa_crosscheck.compare.commands import compare
+
+USAGE_ERROR = 2
+COMMANDS = (compare,)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command; returns its exit code: 0 pass, 1 fail, 2 usage or environment, 3 nothing decided.
+
+    An unexpected exception also ends with 2, after its traceback: 1 must mean that a candidate failed.
+    """
+    args = _parser().parse_args(argv)
+    try:
+        return int(args.run(args))
+    except (ValueError, OSError) as error:
+        print(f"dsa-crosscheck: error: {error}", file=sys.stderr)
+    except KeyboardInterrupt:
+        print("dsa-crosscheck: stopped", file=sys.stderr)
+    except Exception:
+        traceback.print_exc()
+        print("dsa-crosscheck: error: unexpected failure, see above", file=sys.stderr)
+    return USAGE_ERROR
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="dsa-crosscheck",
+        description="Cross-check DeepSeek sparse-attention indexer kernels against a float64 reference.",
+        epilog="exit codes: 0 pass, 1 fail, 2 usage or environment error, 3 nothing decided",
+    )
+    parser.add_argument("--version", action="version", version=version("dsa-crosscheck"))
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    for command in COMMANDS:
+        command.add(commands)
+    return parser

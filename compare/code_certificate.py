@@ -1,0 +1,135 @@
+"""Are stored codes and scales those that an admissible float32 computation could have stored?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from dsa_crosscheck.reference.codec_spec import Codec
+from dsa_crosscheck.reference.formats import Format
+from dsa_crosscheck.reference.models import FP32_UNIT
+from dsa_crosscheck.reference.quantise import Quantised, encode, group_scales, quantise
+
+SCALE_SLACK = 4 * FP32_UNIT
+"""Relative freedom of a float32 scale beyond its amax: two ulp, for an approximate division."""
+
+
+@dataclass(frozen=True)
+class CodeCertificate:
+    """Judgement of codes, elementwise over ``codes``' shape.
+
+    ``steps``: distance in codes from the reference's (int64). ``explained``: the float64 value lies
+    within its bound of every rounding boundary between the two codes. ``factor``: smallest
+    multiple of the bound that would explain the element (0 where equal, inf where none does).
+    """
+
+    steps: np.ndarray
+    explained: np.ndarray
+    factor: np.ndarray
+
+
+@dataclass(frozen=True)
+class ScaleCertificate:
+    """Judgement of scales: admissible interval [``low``, ``high``] per group, and who lies in it."""
+
+    low: np.ndarray
+    high: np.ndarray
+    explained: np.ndarray
+
+
+def certify_scales(values: np.ndarray, bound: np.ndarray, scales: np.ndarray, codec: Codec) -> ScaleCertificate:
+    """Judge ``scales`` [..., groups] for float64 ``values`` [..., head_dim] known to ``bound``.
+
+    The largest magnitude of a group lies between the largest of |v| - b and of |v| + b; the codec's
+    own rule, monotone, turns both ends into scales. A power of two must be exactly one of those
+    between the ends.
+    """
+    grouped = (*values.shape[:-1], scales.shape[-1], -1)
+    magnitude = np.abs(values).reshape(grouped)
+    spread = bound.reshape(grouped)
+    low = group_scales(np.maximum(magnitude - spread, 0).max(axis=-1).astype(np.float32), codec)
+    high = group_scales((magnitude + spread).max(axis=-1).astype(np.float32), codec)
+    if codec.scale == "power-of-two":
+        mantissa, _ = np.frexp(scales)
+        explained = (scales >= low) & (scales <= high) & (mantissa == 0.5)
+        return ScaleCertificate(low.astype(np.float64), high.astype(np.float64), explained)
+    low64, high64 = low.astype(np.float64) * (1 - SCALE_SLACK), high.astype(np.float64) * (1 + SCALE_SLACK)
+    return ScaleCertificate(low64, high64, (scales >= low64) & (scales <= high64))
+
+
+def certify_codes(
+    values: np.ndarray, bound: np.ndarray, got: Quantised, reference: Quantised, codec: Codec
+) -> CodeCertificate:
+    """Judge ``got.codes`` for float64 ``values`` [..., head_dim] known to ``bound``.
+
+    The candidate's own scales are used, so a code is not blamed for its scale. Codes of the two
+    zeros are the same value and cost no step; a NaN code is never explained.
+    """
+    target, slack = _scaled(values, bound, got, codec)
+    order = code_order(got.codes, codec.spec)
+    steps = np.abs(order - code_order(reference.codes, codec.spec))
+    explained = _admits(target, slack, order, codec)
+    factor = np.where(steps == 0, 0.0, np.inf)
+    differ = np.flatnonzero((steps > 0).reshape(-1))
+    if differ.size:
+        flat = (target.reshape(-1)[differ], slack.reshape(-1)[differ], order.reshape(-1)[differ])
+        factor.reshape(-1)[differ] = _smallest_factor(*flat, codec)
+    nan = _is_nan(got.codes, codec.spec)
+    return CodeCertificate(steps, explained & ~nan, np.where(nan, np.inf, factor))
+
+
+def code_order(codes: np.ndarray, spec: Format) -> np.ndarray:
+    """Codes as int64 that ascend with the value; both zeros are 0."""
+    sign = 1 << (spec.bits - 1)
+    magnitude = (codes & (sign - 1)).astype(np.int64)
+    return np.where(codes & sign, -magnitude, magnitude)
+
+
+def _scaled(values: np.ndarray, bound: np.ndarray, got: Quantised, codec: Codec) -> tuple[np.ndarray, np.ndarray]:
+    """Values and bounds in units of the code table: divided by the candidate's scale."""
+    if not codec.scale_bytes:
+        return values, np.broadcast_to(bound, values.shape)
+    scale = np.repeat(got.scales.astype(np.float64), values.shape[-1] // got.scales.shape[-1], axis=-1)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        target = np.nan_to_num(values / scale, nan=0.0)
+        # The reciprocal and the product round once each, the quotient once; powers of two never.
+        roundings = {"reciprocal": 2, "divide": 1, None: 0}[codec.apply]
+        slack = np.nan_to_num(bound / scale, nan=0.0) + roundings * FP32_UNIT * np.abs(target)
+    return target, slack
+
+
+def _admits(target: np.ndarray, slack: np.ndarray, order: np.ndarray, codec: Codec) -> np.ndarray:
+    return (_order_of(target - slack, codec) <= order) & (order <= _order_of(target + slack, codec))
+
+
+def _order_of(values: np.ndarray, codec: Codec) -> np.ndarray:
+    """Order of the code that ``values``, already scaled, are rounded to."""
+    with np.errstate(over="ignore"):
+        x = values.astype(np.float32)
+    if codec.spec.bits <= 8:
+        return code_order(encode(x, codec.spec, codec.ties or "even"), codec.spec)
+    return code_order(quantise(x, codec).codes, codec.spec)
+
+
+def _smallest_factor(target: np.ndarray, slack: np.ndarray, order: np.ndarray, codec: Codec) -> np.ndarray:
+    """Smallest f such that some value within f * slack of the target has this code, by bisection."""
+    low, high = np.zeros(target.shape), np.ones(target.shape)
+    for _ in range(60):
+        short = ~_admits(target, high * slack, order, codec)
+        if not short.any():
+            break
+        high = np.where(short, high * 4, high)
+    hopeless = ~_admits(target, high * slack, order, codec)
+    for _ in range(40):
+        middle = (low + high) / 2
+        inside = _admits(target, middle * slack, order, codec)
+        low, high = np.where(inside, low, middle), np.where(inside, middle, high)
+    return np.where(hopeless, np.inf, high)
+
+
+def _is_nan(codes: np.ndarray, spec: Format) -> np.ndarray:
+    if spec.bits <= 8:
+        return np.isin(codes, spec.nan_codes)
+    exponent, mantissa = (0x7F800000, 0x7FFFFF) if spec.bits == 32 else (0x7F80, 0x7F)
+    return (codes & exponent == exponent) & (codes & mantissa != 0)

@@ -1,0 +1,176 @@
+"""The cross-check: every stage on identical inputs, then end to end, then one verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from dsa_crosscheck.compare.call import CandidateFault
+from dsa_crosscheck.compare.candidates.protocol import STAGES, offers
+from dsa_crosscheck.compare.environment import environment
+from dsa_crosscheck.compare.noise import calc_diff, cosine, format_noise, overlaps
+from dsa_crosscheck.compare.report import Report, Selection
+from dsa_crosscheck.compare.setup import Setup
+from dsa_crosscheck.compare.stage_result import StageResult
+from dsa_crosscheck.compare.stages.keys import check_keys
+from dsa_crosscheck.compare.stages.pool import check_pool
+from dsa_crosscheck.compare.stages.query import check_query
+from dsa_crosscheck.compare.stages.scores import check_scores, score_call, visible
+from dsa_crosscheck.compare.stages.selection import check_select, judge_selection, select_call
+from dsa_crosscheck.compare.verdict import overall
+from dsa_crosscheck.reference.conventions import Conventions
+from dsa_crosscheck.reference.inputs import Inputs
+from dsa_crosscheck.reference.models import MODEL_OF_ROUNDING, model
+from dsa_crosscheck.reference.presets import PRESETS
+from dsa_crosscheck.reference.presets import preset as named_preset
+
+END_TO_END = "end to end"
+
+
+def crosscheck(
+    inputs: Inputs,
+    candidate: Any,
+    *,
+    preset: str | Conventions | None = None,
+    bound: str | None = None,
+    max_mismatches: int = 20,
+    case: dict[str, object] | None = None,
+    replay: str = "",
+    progress: Callable[[str], None] = lambda stage: None,
+) -> Report:
+    """Compare a candidate with the reference, stage by stage and end to end.
+
+    ``preset``: conventions to judge by, a name or a record; the candidate's own when None.
+    ``bound``: an accumulator model's name; by default the one the conventions' score rounding
+    implies. ``case`` and ``replay`` are shown in the report; ``progress`` is told each stage.
+
+    Both sides get the same pooled keys to store, then the same cache bytes to score, then the same
+    scores to select from. End to end, the candidate's own stages are chained and its selection is
+    judged by float64 scores of its own bytes. A candidate that raises or returns something
+    malformed fails that stage. Raises ``ValueError`` for an unknown preset or bound, a candidate
+    that offers no stage, or ``max_mismatches`` < 0.
+    """
+    if max_mismatches < 0:
+        raise ValueError(f"`crosscheck(max_mismatches=...)` should not be negative, got {max_mismatches}")
+    offered = tuple(stage for stage in STAGES if offers(candidate, stage))
+    if not offered:
+        raise ValueError(f"`crosscheck(candidate=...)` should have at least one of {STAGES}, got {candidate!r}")
+    conventions = _conventions(candidate, preset)
+    rules = model(bound or MODEL_OF_ROUNDING[conventions.score_rounding])
+    run = _Run(candidate, Setup(inputs, conventions, rules), offered, max_mismatches, progress)
+    run.stages()
+    selection = run.end_to_end()
+    progress("noise")
+    verdict = overall(r.verdict for r in run.results)
+    return Report(
+        candidate=candidate.name,
+        conventions=_name_of(conventions),
+        case=case or {},
+        bound=rules.name,
+        verdict=verdict,
+        first_fault=next((r.stage for r in run.results if r.verdict.failed), None),
+        stages=tuple(run.results),
+        selection=selection,
+        noise=format_noise(run.setup),
+        error=run.error,
+        environment=environment(),
+        not_offered=tuple(stage for stage in STAGES if stage not in offered),
+        replay=replay,
+    )
+
+
+class _Run:
+    """State of one cross-check: what the candidate produced, to be chained end to end."""
+
+    def __init__(
+        self,
+        candidate: Any,
+        setup: Setup,
+        offered: tuple[str, ...],
+        max_mismatches: int,
+        progress: Callable[[str], None],
+    ) -> None:
+        self.candidate = candidate
+        self.setup = setup
+        self.offered = offered
+        self.max_mismatches = max_mismatches
+        self.progress = progress
+        self.results: list[StageResult] = []
+        self.error: dict[str, float] = {}
+        self.cache = setup.trace.cache
+        self.codes = setup.trace.codes
+        self.weights = setup.weights32
+
+    def stages(self) -> None:
+        """Every offered stage on the reference's inputs."""
+        checks: dict[str, Callable[[], list[StageResult]]] = {
+            "pool": lambda: check_pool(self.candidate, self.setup),
+            "store_keys": self._store,
+            "encode_query": self._encode,
+            "score": self._score,
+            "select": lambda: [check_select(self.candidate, self.setup, self.max_mismatches).result],
+        }
+        for stage in self.offered:
+            self.progress(stage)
+            try:
+                self.results += checks[stage]()
+            except CandidateFault as fault:
+                self.results.append(StageResult(stage, fault.verdict, 0, 0, note=str(fault)))
+
+    def _store(self) -> list[StageResult]:
+        results, self.cache = check_keys(self.candidate, self.setup)
+        return results
+
+    def _encode(self) -> list[StageResult]:
+        results, self.codes, self.weights = check_query(self.candidate, self.setup)
+        return results
+
+    def _score(self) -> list[StageResult]:
+        results, got = check_scores(self.candidate, self.setup)
+        seen = visible(self.setup.trace.lengths, got.shape[1])
+        with np.errstate(over="ignore", invalid="ignore"):
+            mine, theirs = self.setup.shared_scores[0].values[seen], got[seen]
+            self.error |= {"calc_diff": calc_diff(theirs, mine), "cosine": cosine(theirs, mine)}
+        return results
+
+    def end_to_end(self) -> Selection | None:
+        """Chain the candidate's own stages; None when it does not select."""
+        if "select" not in self.offered:
+            return None
+        self.progress(END_TO_END)
+        setup = self.setup
+        lengths, topk = setup.trace.lengths, setup.inputs.geometry.topk
+        try:
+            scores, bound = setup.judge(self.cache, self.codes, self.weights)
+            own = scores.values.astype(np.float32)
+            if "score" in self.offered:
+                own = score_call(self.candidate, setup, self.cache, self.codes, self.weights)
+            got = select_call(self.candidate, setup, own)
+        except CandidateFault as fault:
+            self.results.append(StageResult(END_TO_END, fault.verdict, 0, 0, note=str(fault)))
+            return Selection(0.0, 0.0, fault.verdict)
+        outcome = judge_selection(END_TO_END, got, setup, scores.values, bound, self.max_mismatches)
+        self.results.append(outcome.result)
+        shared = overlaps(outcome.selection, setup.trace.selection, lengths, topk)
+        certificate = outcome.certificate
+        return Selection(
+            float(shared.mean()),
+            float(shared.min()),
+            outcome.result.verdict,
+            outcome.result.factor,
+            certificate.swaps,
+            certificate.swap_count,
+        )
+
+
+def _conventions(candidate: Any, choice: str | Conventions | None) -> Conventions:
+    if choice is None:
+        return candidate.conventions
+    return named_preset(choice).conventions if isinstance(choice, str) else choice
+
+
+def _name_of(conventions: Conventions) -> str:
+    return next((name for name, row in PRESETS.items() if row.conventions == conventions), "custom")
+

@@ -1,0 +1,25 @@
+"""Where a result was obtained."""
+
+from __future__ import annotations
+
+import os
+import platform
+from importlib.metadata import PackageNotFoundError, version
+
+PACKAGES = ("dsa-crosscheck", "numpy", "jax", "jaxlib", "torch", "apache-tvm-ffi", "xarray", "transformers")
+
+
+def environment() -> dict[str, object]:
+    """Versions and machine, as plain values; a package that is not installed is left out."""
+    found: dict[str, object] = {
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "machine": platform.machine(),
+        "cpus": os.cpu_count(),
+    }
+    for name in PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found

@@ -1,0 +1,99 @@
+"""What every stage comparison shares: the inputs, the reference's trace, and the bounds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from dsa_crosscheck.reference.bounds import RotatedBound, key_bound, query_bound
+from dsa_crosscheck.reference.cache import key_layout
+from dsa_crosscheck.reference.conventions import Conventions
+from dsa_crosscheck.reference.inputs import Inputs
+from dsa_crosscheck.reference.key_source import CachedKeys
+from dsa_crosscheck.reference.keys import key_positions
+from dsa_crosscheck.reference.layout import PageLayout
+from dsa_crosscheck.reference.models import AccumulatorModel
+from dsa_crosscheck.reference.query import query_values
+from dsa_crosscheck.reference.score import Scores
+from dsa_crosscheck.reference.score_bound import score_bound
+from dsa_crosscheck.reference.trace import Trace, score_cache, trace
+
+NORM_BLOCK = 8192
+
+
+@dataclass(frozen=True)
+class Setup:
+    """One comparison: ``inputs`` under ``conventions``, judged by ``model``."""
+
+    inputs: Inputs
+    conventions: Conventions
+    model: AccumulatorModel
+
+    @cached_property
+    def trace(self) -> Trace:
+        """The reference's own run."""
+        return trace(self.inputs, self.conventions)
+
+    @property
+    def layout(self) -> PageLayout:
+        """Layout of the index-key cache."""
+        return key_layout(self.conventions.key, self.inputs.geometry, self.conventions.page_order)
+
+    @cached_property
+    def positions(self) -> np.ndarray:
+        """Raw RoPE position of every key, int64."""
+        return key_positions(self.inputs.key_index, self.inputs.geometry, self.conventions.rope_position)
+
+    @cached_property
+    def norm_weight(self) -> np.ndarray:
+        """Norm parameters as a candidate receives them: with the bias only under LayerNorm."""
+        if self.conventions.norm == "rms":
+            return self.inputs.norm_weight
+        return np.stack([self.inputs.norm_weight, self.inputs.norm_bias])
+
+    @cached_property
+    def key_bound(self) -> RotatedBound:
+        """Bounds along the key path."""
+        weight, table = self.inputs.norm_weight, self.inputs.rope_table
+        return key_bound(self.trace.keys, weight, table, self.positions, self.conventions, self.model)
+
+    @cached_property
+    def query_bound(self) -> RotatedBound:
+        """Bounds along the query path."""
+        i = self.inputs
+        return query_bound(i.query, self.trace.query, i.rope_table, i.query_positions, self.conventions, self.model)
+
+    @cached_property
+    def weights32(self) -> np.ndarray:
+        """The reference's head weights as float32: what both scorers receive."""
+        return self.trace.weights.astype(np.float32)
+
+    @cached_property
+    def shared_scores(self) -> tuple[Scores, np.ndarray]:
+        """Unrounded float64 scores of the reference's bytes with float32 weights, and their bound."""
+        return self.judge(self.trace.cache, self.trace.codes, self.weights32)
+
+    def judge(self, cache: np.ndarray, codes: np.ndarray, weights: np.ndarray) -> tuple[Scores, np.ndarray]:
+        """Float64 scores of anyone's bytes, and the bound on an admissible kernel's error for them."""
+        weights = weights.astype(np.float64)
+        scores = score_cache(self.inputs, cache, codes, weights, replace(self.conventions, score_rounding="none"))
+        g = self.inputs.geometry
+        lengths = np.abs(query_values(codes, self.conventions, g.head_dim)) ** 2
+        reach = (np.abs(weights) * np.sqrt(lengths.sum(axis=-1))).sum(axis=-1)
+        norms = self._key_norms(cache, scores.values.shape[1])[self.inputs.request_of_row]
+        return scores, score_bound(scores, reach, norms, g.heads, g.head_dim, self.model)
+
+    def _key_norms(self, cache: np.ndarray, width: int) -> np.ndarray:
+        """|key|_2 of the visible keys of each request, float64 [requests, width]; 0 elsewhere."""
+        i = self.inputs
+        keys = CachedKeys(cache, self.layout, self.conventions.key, i.block_table, i.geometry.head_dim)
+        norms = np.zeros((i.key_counts.size, width))
+        for request in np.unique(i.request_of_row):
+            seen = int(self.trace.lengths[i.request_of_row == request].max(initial=0))
+            for start in range(0, seen, NORM_BLOCK):
+                stop = min(start + NORM_BLOCK, seen)
+                block = keys.block(int(request), start, stop)
+                norms[request, start:stop] = np.sqrt((block * block).sum(axis=-1))
+        return norms

@@ -1,0 +1,34 @@
+"""One line of a comparison: a stage, what differed, and whether that is legitimate."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dsa_crosscheck.compare.verdict import Verdict
+
+
+@dataclass(frozen=True)
+class StageResult:
+    """Outcome of one stage.
+
+    ``elements`` compared, ``differing`` among them. ``worst``: largest deviation in the stage's own
+    unit (``unit``), ``bound``: what it is judged against at that place, None where equality is
+    demanded. ``factor``: largest deviation / bound over all elements: the smallest multiple of the
+    bound that would pass. ``at``: place of the worst element, in logical and physical terms.
+    ``note``: a sentence for a reader, empty when there is nothing to say.
+    """
+
+    stage: str
+    verdict: Verdict
+    elements: int
+    differing: int
+    worst: float | None = None
+    unit: str = ""
+    bound: float | None = None
+    factor: float | None = None
+    at: str = ""
+    note: str = ""
+
+    def record(self) -> dict[str, object]:
+        """Plain values for JSON."""
+        return {name: getattr(self, name) for name in self.__dataclass_fields__} | {"verdict": self.verdict.value}

@@ -1,0 +1,67 @@
+"""Judging stored codes and scales, of keys or queries."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dsa_crosscheck.compare.code_certificate import certify_codes, certify_scales
+from dsa_crosscheck.compare.stage_result import StageResult
+from dsa_crosscheck.compare.stages.values import Place
+from dsa_crosscheck.compare.verdict import Verdict
+from dsa_crosscheck.reference.codec_spec import Codec
+from dsa_crosscheck.reference.quantise import Quantised
+
+
+def judge_scales(
+    stage: str, values: np.ndarray, bound: np.ndarray, got: Quantised, want: Quantised, codec: Codec, place: Place
+) -> StageResult:
+    """Scales against the interval that the bound on their group's largest magnitude allows."""
+    certificate = certify_scales(values, bound, got.scales, codec)
+    differing = int((got.scales != want.scales).sum())
+    if got.scales.size == 0 or not differing:
+        return StageResult(stage, Verdict.IDENTICAL, got.scales.size, 0)
+    reference = want.scales.astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        relative = np.nan_to_num(np.abs(got.scales / reference - 1.0), nan=np.inf)
+    freedom = np.maximum(certificate.high - reference, reference - certificate.low) / reference
+    wrong = ~certificate.explained
+    rank = np.where(wrong, 1.0, 0.0) if wrong.any() else relative
+    at = tuple(int(i) for i in np.unravel_index(int(np.argmax(rank)), rank.shape))
+    note = ""
+    if wrong.any():
+        note = f"{int(wrong.sum())} of {wrong.size} not explained; here {got.scales[at]:.9g} for {reference[at]:.9g}"
+    verdict = Verdict.VIOLATION if wrong.any() else Verdict.WITHIN_BOUND
+    return StageResult(
+        stage, verdict, wrong.size, differing, float(relative[at]), "relative", float(freedom[at]), None, place(at), note
+    )
+
+
+def judge_codes(
+    stage: str, values: np.ndarray, bound: np.ndarray, got: Quantised, want: Quantised, codec: Codec, place: Place
+) -> StageResult:
+    """Codes against the rounding boundaries that the float64 value lies near."""
+    certificate = certify_codes(values, bound, got, want, codec)
+    differing = int((certificate.steps > 0).sum())
+    size = certificate.steps.size
+    wrong = ~certificate.explained
+    if not differing and not wrong.any():
+        return StageResult(stage, Verdict.IDENTICAL, size, 0)
+    # An unexplained code may equal the reference's: then it is wrong for the scale beside it.
+    rank = np.where(wrong, 1.0 + certificate.steps, 0.0) if wrong.any() else certificate.factor
+    at = tuple(int(i) for i in np.unravel_index(int(np.argmax(rank)), rank.shape))
+    factor = float(np.where(certificate.explained, certificate.factor, np.inf).max()) if wrong.any() else float(rank[at])
+    note = ""
+    if wrong.any():
+        note = f"{int(wrong.sum())} of {size} not explained; here code {got.codes[at]:#x} for {want.codes[at]:#x}"
+    return StageResult(
+        stage,
+        Verdict.VIOLATION if wrong.any() else Verdict.WITHIN_BOUND,
+        size,
+        differing,
+        float(certificate.steps[at]),
+        "steps",
+        None,
+        factor,
+        place(at),
+        note,
+    )

@@ -1,0 +1,105 @@
+"""Stages ``select`` and end to end: which keys come out, and whether that is legitimate."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dsa_crosscheck.compare.call import call, expect
+from dsa_crosscheck.compare.contract import check_contract
+from dsa_crosscheck.compare.selection_certificate import SelectionCertificate, certify_selection
+from dsa_crosscheck.compare.setup import Setup
+from dsa_crosscheck.compare.stage_result import StageResult
+from dsa_crosscheck.compare.stages.scores import visible
+from dsa_crosscheck.compare.verdict import Verdict
+from dsa_crosscheck.reference.select import select
+
+FILLER = np.float32(3e38)
+"""What columns past a row's length hold when scores are offered: the winner, if anyone reads it."""
+
+
+@dataclass(frozen=True)
+class SelectionOutcome:
+    """A selection's result line, its certificate, and the raw indices."""
+
+    result: StageResult
+    certificate: SelectionCertificate
+    selection: np.ndarray
+
+
+def check_select(candidate: Any, setup: Setup, max_swaps: int) -> SelectionOutcome:
+    """The same float32 scores into both selectors: exact, up to equal scores."""
+    scores = setup.trace.scores.values.astype(np.float32)
+    got = select_call(candidate, setup, scores)
+    return judge_selection("selection", got, setup, scores.astype(np.float64), None, max_swaps)
+
+
+def select_call(candidate: Any, setup: Setup, scores: np.ndarray) -> np.ndarray:
+    """int32 [rows, topk] of the candidate for given scores."""
+    lengths, topk = setup.trace.lengths, setup.inputs.geometry.topk
+    offered = np.where(visible(lengths, scores.shape[1]), scores, FILLER).astype(np.float32)
+    (got,) = call(candidate, "select", offered, lengths, topk)
+    return expect("select", "indices", got, (lengths.size, topk), (np.int32, np.int64))
+
+
+def judge_selection(
+    stage: str,
+    got: np.ndarray,
+    setup: Setup,
+    scores: np.ndarray,
+    bound: np.ndarray | None,
+    max_swaps: int,
+) -> SelectionOutcome:
+    """Contract first, then the certificate, then whether the rows could have shown a fault."""
+    c, lengths, topk = setup.conventions, setup.trace.lengths, setup.inputs.geometry.topk
+    contract = check_contract(got, lengths, topk, c.topk_padding)
+    wanted = select(scores, lengths, topk, c)
+    due = np.minimum(lengths, topk)
+    expected = [wanted[row, : due[row]] for row in range(lengths.size)]
+    certificate = certify_selection(
+        contract.chosen, expected, scores, bound, lengths, nan=c.topk_nan, max_swaps=max_swaps
+    )
+    verdict, note = certificate.verdict, ""
+    if contract.faults:
+        verdict, note = Verdict.MALFORMED, "; ".join(contract.faults)
+    elif verdict.passed and bound is None and _misordered(contract.chosen, expected, scores, setup):
+        verdict, note = Verdict.VIOLATION, f"the right keys, not in {c.topk_order} order"
+    elif not verdict.failed:
+        note = vacuous(scores, lengths, topk)
+        verdict = Verdict.VACUOUS if note else verdict
+    worst = max(certificate.swaps, key=lambda s: s.gap - s.bound, default=None)
+    result = StageResult(
+        stage,
+        verdict,
+        int(due.sum()),
+        certificate.swap_count,
+        worst.gap if worst else None,
+        "gap",
+        worst.bound if worst and bound is not None else None,
+        float(certificate.factors.max(initial=0.0)) if bound is not None else None,
+        f"row {worst.row} key {worst.missed}" if worst else "",
+        note,
+    )
+    return SelectionOutcome(result, certificate, got)
+
+
+def vacuous(scores: np.ndarray, lengths: np.ndarray, topk: int) -> str:
+    """Why no wrong selection could have been seen, or an empty string."""
+    if not lengths.size or (lengths <= topk).all():
+        return f"k = {topk} selects every visible key of every row"
+    deciding = [scores[row, :n] for row, n in enumerate(lengths) if n > topk]
+    if all((row == row[0]).all() for row in deciding):
+        return "all scores of every row are equal"
+    return ""
+
+
+def _misordered(chosen: list[np.ndarray], expected: list[np.ndarray], scores: np.ndarray, setup: Setup) -> bool:
+    """Whether a declared order is broken; equal scores may stand in any order."""
+    order = setup.conventions.topk_order
+    if order == "any":
+        return False
+    if order == "index":
+        return any((np.diff(row) < 0).any() for row in chosen)
+    return any((scores[i, got] != scores[i, want]).any() for i, (got, want) in enumerate(zip(chosen, expected, strict=True)))

@@ -1,0 +1,42 @@
+"""Judging float results elementwise against float64 and a bound."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from dsa_crosscheck.compare.stage_result import StageResult
+from dsa_crosscheck.compare.verdict import Verdict
+
+Place = Callable[[tuple[int, ...]], str]
+
+
+def judge_values(
+    stage: str, got: np.ndarray, want: np.ndarray, bound: np.ndarray, place: Place, seen: np.ndarray | None = None
+) -> StageResult:
+    """Judge ``got`` (float32) against float64 ``want`` with ``bound``, all of one shape.
+
+    ``seen`` (bool) leaves elements out. An element differs when it is not the reference rounded to
+    float32. NaN where the reference has a number is a violation; NaN on both sides agrees.
+    """
+    mask = np.ones(got.shape, bool) if seen is None else seen
+    both_nan = np.isnan(got) & np.isnan(want)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        deviation = np.where(mask & ~both_nan & (got != want), np.abs(got.astype(np.float64) - want), 0.0)
+        deviation = np.where(np.isnan(deviation), np.inf, deviation)
+        ratio = np.where(deviation > 0, deviation / bound, 0.0)
+        differing = int((mask & ~both_nan & (got != want.astype(np.float32))).sum())
+    elements = int(mask.sum())
+    if elements == 0:
+        return StageResult(stage, Verdict.IDENTICAL, 0, 0, note="nothing to compare")
+    at = tuple(int(i) for i in np.unravel_index(int(np.argmax(ratio)), ratio.shape))
+    factor = float(ratio[at])
+    verdict = Verdict.VIOLATION if factor > 1.0 else Verdict.WITHIN_BOUND if differing else Verdict.IDENTICAL
+    note = ""
+    if factor > 1.0:
+        over = int((ratio > 1.0).sum())
+        note = f"{over} of {elements} past the bound; here {got[at]:.9g} for {want[at]:.9g}"
+    return StageResult(
+        stage, verdict, elements, differing, float(deviation[at]), "", float(bound[at]), factor, place(at), note
+    )
