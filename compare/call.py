@@ -26,8 +26,8 @@ def call(candidate: Any, stage: str, *args: np.ndarray | int, writes: int | None
     """Call ``candidate.<stage>`` with torch tensors on its device; its tensors as numpy arrays.
 
     ``writes``: position of the one argument that the stage fills in place, which is then returned
-    first. Raises ``CandidateFault`` when the call raises (except ``Unsupported``), when a result is
-    not a tensor, or when any other argument was changed.
+    first. Raises ``CandidateFault`` when the call raises or exits (except ``Unsupported``), when a
+    result is not a tensor that numpy can hold, or when any other argument was changed.
     """
     device = getattr(candidate, "device", "cpu")
     tensors = [torch.from_numpy(a.copy()).to(device) if isinstance(a, np.ndarray) else a for a in args]
@@ -35,10 +35,13 @@ def call(candidate: Any, stage: str, *args: np.ndarray | int, writes: int | None
         out = getattr(candidate, stage)(*tensors)
     except Unsupported:
         raise
-    except Exception as error:
+    # A candidate that exits would otherwise choose the exit code of the comparison.
+    except (Exception, SystemExit) as error:
         raise CandidateFault(Verdict.MALFORMED, f"{stage} raised {type(error).__name__}: {error}") from error
     for place, (before, after) in enumerate(zip(args, tensors, strict=True)):
-        if place != writes and isinstance(before, np.ndarray) and not np.array_equal(_numpy(after), before, equal_nan=_floats(before)):
+        if place == writes or not isinstance(before, np.ndarray):
+            continue
+        if not np.array_equal(_numpy(after), before, equal_nan=before.dtype.kind == "f"):
             raise CandidateFault(Verdict.VIOLATION, f"{stage} wrote to its argument {place + 1}, an input")
     if writes is not None:
         return (_numpy(tensors[writes]),)
@@ -46,7 +49,13 @@ def call(candidate: Any, stage: str, *args: np.ndarray | int, writes: int | None
     for result in results:
         if not isinstance(result, torch.Tensor):
             raise CandidateFault(Verdict.MALFORMED, f"{stage} should return torch tensors, got {type(result).__name__}")
-    return tuple(_numpy(result) for result in results)
+    try:
+        return tuple(_numpy(result) for result in results)
+    except (TypeError, RuntimeError) as error:
+        kinds = ", ".join(f"{result.dtype} on {result.device}" for result in results)
+        raise CandidateFault(
+            Verdict.MALFORMED, f"{stage} returned {kinds}, which numpy cannot hold: {error}"
+        ) from error
 
 
 def expect(stage: str, name: str, array: np.ndarray, shape: tuple[int, ...], dtypes: tuple[type, ...]) -> np.ndarray:
@@ -58,10 +67,6 @@ def expect(stage: str, name: str, array: np.ndarray, shape: tuple[int, ...], dty
             f"{stage} should return {name} as {names} {list(shape)}, got {array.dtype} {list(array.shape)}",
         )
     return array
-
-
-def _floats(array: np.ndarray) -> bool:
-    return array.dtype.kind == "f"
 
 
 def _numpy(tensor: Any) -> np.ndarray:

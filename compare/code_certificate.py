@@ -21,7 +21,8 @@ class CodeCertificate:
 
     ``steps``: distance in codes from the reference's (int64). ``explained``: the float64 value lies
     within its bound of every rounding boundary between the two codes. ``factor``: smallest
-    multiple of the bound that would explain the element (0 where equal, inf where none does).
+    multiple of the bound that would explain the element (0 where equal and explained, inf where
+    none does): explained and a factor of at most 1 are the same.
     """
 
     steps: np.ndarray
@@ -71,7 +72,7 @@ def certify_codes(
     steps = np.abs(order - code_order(reference.codes, codec.spec))
     explained = _admits(target, slack, order, codec)
     factor = np.where(steps == 0, 0.0, np.inf)
-    differ = np.flatnonzero((steps > 0).reshape(-1))
+    differ = np.flatnonzero(((steps > 0) | ~explained).reshape(-1))
     if differ.size:
         flat = (target.reshape(-1)[differ], slack.reshape(-1)[differ], order.reshape(-1)[differ])
         factor.reshape(-1)[differ] = _smallest_factor(*flat, codec)

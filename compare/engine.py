@@ -8,25 +8,22 @@ from typing import Any
 import numpy as np
 
 from dsa_crosscheck.compare.call import CandidateFault
-from dsa_crosscheck.compare.candidates.protocol import STAGES, offers
+from dsa_crosscheck.compare.candidates.protocol import FUSED, STAGES, offers
 from dsa_crosscheck.compare.environment import environment
-from dsa_crosscheck.compare.noise import calc_diff, cosine, format_noise, overlaps
+from dsa_crosscheck.compare.noise import calc_diff, cosine, format_noise, mean_and_worst, overlaps
 from dsa_crosscheck.compare.report import Report, Selection
 from dsa_crosscheck.compare.setup import Setup
 from dsa_crosscheck.compare.stage_result import StageResult
-from dsa_crosscheck.compare.stages.keys import check_keys
-from dsa_crosscheck.compare.stages.pool import check_pool
-from dsa_crosscheck.compare.stages.query import check_query
-from dsa_crosscheck.compare.stages.scores import check_scores, score_call, visible
-from dsa_crosscheck.compare.stages.selection import check_select, judge_selection, select_call
+from dsa_crosscheck.compare.stages import CHECKS, Outputs
+from dsa_crosscheck.compare.stages.run import END_TO_END, check_run
+from dsa_crosscheck.compare.stages.scores import score_call, visible
+from dsa_crosscheck.compare.stages.selection import SelectionOutcome, judge_selection, select_call
 from dsa_crosscheck.compare.verdict import overall
 from dsa_crosscheck.reference.conventions import Conventions
 from dsa_crosscheck.reference.inputs import Inputs
 from dsa_crosscheck.reference.models import MODEL_OF_ROUNDING, model
 from dsa_crosscheck.reference.presets import PRESETS
 from dsa_crosscheck.reference.presets import preset as named_preset
-
-END_TO_END = "end to end"
 
 
 def crosscheck(
@@ -55,8 +52,10 @@ def crosscheck(
     if max_mismatches < 0:
         raise ValueError(f"`crosscheck(max_mismatches=...)` should not be negative, got {max_mismatches}")
     offered = tuple(stage for stage in STAGES if offers(candidate, stage))
-    if not offered:
-        raise ValueError(f"`crosscheck(candidate=...)` should have at least one of {STAGES}, got {candidate!r}")
+    if not offered and not offers(candidate, FUSED):
+        raise ValueError(
+            f"`crosscheck(candidate=...)` should have at least one of {(*STAGES, FUSED)}, got {candidate!r}"
+        )
     conventions = _conventions(candidate, preset)
     rules = model(bound or MODEL_OF_ROUNDING[conventions.score_rounding])
     run = _Run(candidate, Setup(inputs, conventions, rules), offered, max_mismatches, progress)
@@ -74,7 +73,7 @@ def crosscheck(
         stages=tuple(run.results),
         selection=selection,
         noise=format_noise(run.setup),
-        error=run.error,
+        error=run.error(),
         environment=environment(),
         not_offered=tuple(stage for stage in STAGES if stage not in offered),
         replay=replay,
@@ -98,66 +97,51 @@ class _Run:
         self.max_mismatches = max_mismatches
         self.progress = progress
         self.results: list[StageResult] = []
-        self.error: dict[str, float] = {}
-        self.cache = setup.trace.cache
-        self.codes = setup.trace.codes
-        self.weights = setup.weights32
+        self.outputs: dict[str, Outputs] = {}
 
     def stages(self) -> None:
         """Every offered stage on the reference's inputs."""
-        checks: dict[str, Callable[[], list[StageResult]]] = {
-            "pool": lambda: check_pool(self.candidate, self.setup),
-            "store_keys": self._store,
-            "encode_query": self._encode,
-            "score": self._score,
-            "select": lambda: [check_select(self.candidate, self.setup, self.max_mismatches).result],
-        }
         for stage in self.offered:
             self.progress(stage)
             try:
-                self.results += checks[stage]()
+                self.outputs[stage] = CHECKS[stage].run(self.candidate, self.setup)
             except CandidateFault as fault:
                 self.results.append(StageResult(stage, fault.verdict, 0, 0, note=str(fault)))
+            else:
+                self.results += CHECKS[stage].judge(self.outputs[stage], self.setup)
 
-    def _store(self) -> list[StageResult]:
-        results, self.cache = check_keys(self.candidate, self.setup)
-        return results
-
-    def _encode(self) -> list[StageResult]:
-        results, self.codes, self.weights = check_query(self.candidate, self.setup)
-        return results
-
-    def _score(self) -> list[StageResult]:
-        results, got = check_scores(self.candidate, self.setup)
+    def error(self) -> dict[str, float]:
+        """Global measures of the candidate's scores, for comparison with other tools; they decide nothing."""
+        if "score" not in self.outputs:
+            return {}
+        (got,) = self.outputs["score"]
         seen = visible(self.setup.trace.lengths, got.shape[1])
         with np.errstate(over="ignore", invalid="ignore"):
             mine, theirs = self.setup.shared_scores[0].values[seen], got[seen]
-            self.error |= {"calc_diff": calc_diff(theirs, mine), "cosine": cosine(theirs, mine)}
-        return results
+            return {"calc_diff": calc_diff(theirs, mine), "cosine": cosine(theirs, mine)}
 
     def end_to_end(self) -> Selection | None:
-        """Chain the candidate's own stages; None when it does not select."""
-        if "select" not in self.offered:
+        """The candidate's ``run``, or its own stages chained; None when it does not select."""
+        fused = offers(self.candidate, FUSED)
+        if not fused and "select" not in self.offered:
             return None
         self.progress(END_TO_END)
         setup = self.setup
         lengths, topk = setup.trace.lengths, setup.inputs.geometry.topk
         try:
-            scores, bound = setup.judge(self.cache, self.codes, self.weights)
-            own = scores.values.astype(np.float32)
-            if "score" in self.offered:
-                own = score_call(self.candidate, setup, self.cache, self.codes, self.weights)
-            got = select_call(self.candidate, setup, own)
+            if fused:
+                shown, outcome = check_run(self.candidate, setup, self.max_mismatches)
+                self.results += shown
+            else:
+                outcome = self._chain()
         except CandidateFault as fault:
             self.results.append(StageResult(END_TO_END, fault.verdict, 0, 0, note=str(fault)))
             return Selection(0.0, 0.0, fault.verdict)
-        outcome = judge_selection(END_TO_END, got, setup, scores.values, bound, self.max_mismatches)
         self.results.append(outcome.result)
         shared = overlaps(outcome.selection, setup.trace.selection, lengths, topk)
         certificate = outcome.certificate
         return Selection(
-            float(shared.mean()),
-            float(shared.min()),
+            *mean_and_worst(shared),
             outcome.result.verdict,
             outcome.result.factor,
             certificate.swaps,
@@ -165,8 +149,24 @@ class _Run:
         )
 
 
+    def _chain(self) -> SelectionOutcome:
+        """Each stage on what the candidate's own stage before it made."""
+        setup = self.setup
+        cache, codes, weights = setup.scorer_input
+        _, cache = self.outputs.get("store_keys", (None, cache))
+        codes, weights = self.outputs.get("encode_query", (codes, weights))
+        scores, bound = setup.judge(cache, codes, weights)
+        own = scores.values.astype(np.float32)
+        if "score" in self.offered:
+            own = score_call(self.candidate, setup, cache, codes, weights)
+        got = select_call(self.candidate, setup, own)
+        return judge_selection(END_TO_END, got, setup, scores.values, bound, self.max_mismatches)
+
+
 def _conventions(candidate: Any, choice: str | Conventions | None) -> Conventions:
     if choice is None:
+        if not isinstance(candidate.conventions, Conventions):
+            raise ValueError(f"`crosscheck(preset=...)` is needed: {candidate.name!r} declares no Conventions")
         return candidate.conventions
     return named_preset(choice).conventions if isinstance(choice, str) else choice
 

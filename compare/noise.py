@@ -37,7 +37,7 @@ def format_noise(setup: Setup) -> Noise:
     difference = setup.trace.scores.values[seen] - signal
     noise, power = float((difference**2).sum()), float((signal**2).sum())
     snr = float("inf") if noise == 0 else 10 * float(np.log10(power / noise)) if power else float("-inf")
-    return Noise(float(overlap.mean()), float(overlap.min()), snr)
+    return Noise(*mean_and_worst(overlap), snr)
 
 
 def overlaps(first: np.ndarray, second: np.ndarray, lengths: np.ndarray, topk: int) -> np.ndarray:
@@ -45,6 +45,11 @@ def overlaps(first: np.ndarray, second: np.ndarray, lengths: np.ndarray, topk: i
     due = np.minimum(lengths, topk)
     shared = [np.intersect1d(a[:n], b[:n]).size for a, b, n in zip(first, second, due, strict=True)]
     return np.where(due > 0, np.array(shared, np.float64) / np.maximum(due, 1), 1.0)
+
+
+def mean_and_worst(overlap: np.ndarray) -> tuple[float, float]:
+    """Mean and least of the rows' overlaps; 1 and 1 without rows."""
+    return (float(overlap.mean()), float(overlap.min())) if overlap.size else (1.0, 1.0)
 
 
 def calc_diff(x: np.ndarray, y: np.ndarray) -> float:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+import textwrap
 from io import StringIO
 
 from rich.console import Console
@@ -12,6 +14,7 @@ from dsa_crosscheck.compare.stage_result import StageResult
 from dsa_crosscheck.compare.verdict import MEANING
 
 WIDTH = 100
+_DIGITS = {"calc_diff": "3g", "cosine": "9f"}
 
 
 def render(report: Report) -> str:
@@ -20,15 +23,36 @@ def render(report: Report) -> str:
         f"dsa-crosscheck compare      reference: JAX float64, {report.conventions}      candidate: {report.candidate}",
         f"case {_case(report)}      bound: {report.bound}",
     ]
-    lines += [""] + _failure(report) if report.verdict.failed else [""]
-    lines += [_table(report.stages)]
+    lines += ["", *_failure(report)] if report.verdict.failed else [""]
+    lines += _table(report.stages).split("\n")
     lines += [f"  {r.stage}: {r.note}" for r in report.stages if r.note]
     lines += [f"  not offered by the candidate: {', '.join(report.not_offered)}"] if report.not_offered else []
     lines += [f"  {note}" for note in report.notes]
     lines += ["", *_noise(report), *_error(report), *_swaps(report), ""]
     lines += [f"verdict: {report.verdict.value} - {MEANING[report.verdict]}"]
-    lines += [f"replay: {report.replay}"] if report.replay else []
-    return "\n".join(line.rstrip() for line in "\n".join(lines).split("\n"))
+    text = [part for line in lines for part in _folded(line)]
+    return "\n".join([*text, *_replay(report.replay)])
+
+
+def _folded(line: str) -> list[str]:
+    """``line`` without trailing blanks, broken at words where it is too wide."""
+    if len(line.rstrip()) <= WIDTH and "\n" not in line:
+        return [line.rstrip()]
+    return textwrap.wrap(line, WIDTH, subsequent_indent="    ") or [""]
+
+
+def _replay(command: str) -> list[str]:
+    """The command as a shell takes it: broken with backslashes where it is too wide."""
+    if not command:
+        return []
+    lines = ["replay:"]
+    for word in shlex.split(command):
+        quoted = shlex.quote(word)
+        if len(lines[-1]) + len(quoted) + 3 > WIDTH:
+            lines[-1] += " \\"
+            lines.append("   ")
+        lines[-1] += f" {quoted}"
+    return lines
 
 
 def _case(report: Report) -> str:
@@ -77,18 +101,18 @@ def _noise(report: Report) -> list[str]:
 
 
 def _error(report: Report) -> list[str]:
-    parts = []
+    lines = []
     if report.selection is not None:
         s = report.selection
-        parts.append(f"overlap mean {s.overlap_mean:.4f}, worst row {s.overlap_min:.4f}")
-    parts += [f"{name} {value:.3g}" if name == "calc_diff" else f"{name} {value:.9f}" for name, value in report.error.items()]
-    if not parts:
-        return []
-    lines = [f"error (kernel against reference):   {'   '.join(parts)}"]
+        lines.append(f"overlap mean {s.overlap_mean:.4f}, worst row {s.overlap_min:.4f}")
+    if report.error:
+        lines.append("   ".join(f"{name} {value:.{_DIGITS[name]}}" for name, value in report.error.items()))
     factors = [r.factor for r in report.stages if r.factor is not None]
-    if factors:
-        lines.append(f"                                    smallest multiple of the bounds that passes: {max(factors):.3g}")
-    return lines
+    # No multiple of a bound makes up for a fault that has none.
+    if factors and not any(r.verdict.failed and r.factor is None for r in report.stages):
+        lines.append(f"smallest multiple of the bounds that passes: {max(factors):.3g}")
+    heads = ["error (kernel against reference):", *[""] * len(lines)]
+    return [f"{head:36}{line}" for head, line in zip(heads, lines, strict=False)]
 
 
 def _swaps(report: Report) -> list[str]:

@@ -125,6 +125,8 @@ def _plain(value: Any) -> Any:
         return {str(k): _plain(v) for k, v in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(v) for v in value]
+    if hasattr(value, "item"):  # a numpy number
+        value = value.item()
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     return value

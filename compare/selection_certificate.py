@@ -117,7 +117,7 @@ def _smallest_factor(out: np.ndarray, out_slack: np.ndarray, taken: np.ndarray, 
         gap, slope = out[i] - taken[j], out_slack[i] + taken_slack[j]
         if gap <= factor * slope:
             return factor
-        if slope == 0.0:
+        if slope == 0.0 or not np.isfinite(gap / slope):
             return float("inf")
         factor = max(float(gap / slope), float(np.nextafter(factor, np.inf)))
     return factor

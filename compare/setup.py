@@ -7,6 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
+from dsa_crosscheck.compare.freedom import stored_freedom
 from dsa_crosscheck.reference.bounds import RotatedBound, key_bound, query_bound
 from dsa_crosscheck.reference.cache import key_layout
 from dsa_crosscheck.reference.conventions import Conventions
@@ -15,26 +16,36 @@ from dsa_crosscheck.reference.key_source import CachedKeys
 from dsa_crosscheck.reference.keys import key_positions
 from dsa_crosscheck.reference.layout import PageLayout
 from dsa_crosscheck.reference.models import AccumulatorModel
+from dsa_crosscheck.reference.quantise import quantise
 from dsa_crosscheck.reference.query import query_values
 from dsa_crosscheck.reference.score import Scores
 from dsa_crosscheck.reference.score_bound import score_bound
-from dsa_crosscheck.reference.trace import Trace, score_cache, trace
+from dsa_crosscheck.reference.trace import Trace, score_cache
 
 NORM_BLOCK = 8192
 
 
 @dataclass(frozen=True)
 class Setup:
-    """One comparison: ``inputs`` under ``conventions``, judged by ``model``."""
+    """One comparison: ``inputs`` under ``conventions``, judged by ``model``.
+
+    ``fed``: the setup whose trace both sides were given as input of the scorer and the selector,
+    None for this one's own. It lets the same outputs be judged again under other conventions.
+    """
 
     inputs: Inputs
     conventions: Conventions
     model: AccumulatorModel
+    fed: Setup | None = None
+
+    def under(self, conventions: Conventions) -> Setup:
+        """The same inputs, bytes and scores, judged under other conventions."""
+        return Setup(self.inputs, conventions, self.model, self.fed or self)
 
     @cached_property
     def trace(self) -> Trace:
-        """The reference's own run."""
-        return trace(self.inputs, self.conventions)
+        """The reference's own run, a stage at a time."""
+        return Trace(self.inputs, self.conventions)
 
     @property
     def layout(self) -> PageLayout:
@@ -65,25 +76,60 @@ class Setup:
         i = self.inputs
         return query_bound(i.query, self.trace.query, i.rope_table, i.query_positions, self.conventions, self.model)
 
-    @cached_property
-    def weights32(self) -> np.ndarray:
-        """The reference's head weights as float32: what both scorers receive."""
-        return self.trace.weights.astype(np.float32)
+    @property
+    def scorer_input(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Cache bytes, query codes and float32 head weights that both scorers receive."""
+        source = (self.fed or self).trace
+        return source.cache, source.codes, source.weights.astype(np.float32)
+
+    @property
+    def selector_input(self) -> tuple[np.ndarray, np.ndarray]:
+        """Float32 scores and row lengths that both selectors receive."""
+        source = (self.fed or self).trace
+        return source.scores.values.astype(np.float32), source.lengths
 
     @cached_property
     def shared_scores(self) -> tuple[Scores, np.ndarray]:
-        """Unrounded float64 scores of the reference's bytes with float32 weights, and their bound."""
-        return self.judge(self.trace.cache, self.trace.codes, self.weights32)
+        """Unrounded float64 scores of the scorers' input, and their bound."""
+        return self.judge(*self.scorer_input)
 
     def judge(self, cache: np.ndarray, codes: np.ndarray, weights: np.ndarray) -> tuple[Scores, np.ndarray]:
         """Float64 scores of anyone's bytes, and the bound on an admissible kernel's error for them."""
         weights = weights.astype(np.float64)
         scores = score_cache(self.inputs, cache, codes, weights, replace(self.conventions, score_rounding="none"))
         g = self.inputs.geometry
-        lengths = np.abs(query_values(codes, self.conventions, g.head_dim)) ** 2
-        reach = (np.abs(weights) * np.sqrt(lengths.sum(axis=-1))).sum(axis=-1)
+        query_norms = np.linalg.norm(query_values(codes, self.conventions, g.head_dim), axis=-1)
+        reach = (np.abs(weights) * query_norms).sum(axis=-1)
         norms = self._key_norms(cache, scores.values.shape[1])[self.inputs.request_of_row]
         return scores, score_bound(scores, reach, norms, g.heads, g.head_dim, self.model)
+
+    @cached_property
+    def unseen_scores(self) -> tuple[Scores, np.ndarray]:
+        """Float64 scores of the reference's own bytes, bounded for a kernel whose codes nobody saw.
+
+        With F_k and F_q the norms of what stored keys and queries may differ by (``freedom``), a
+        head's product moves by at most |q| F_k + F_q (|k| + F_k); its weight by gamma_6.
+        """
+        i, c, trace = self.inputs, self.conventions, self.trace
+        scores, bound = self.judge(trace.cache, trace.codes, trace.weights)
+        width = scores.values.shape[1]
+        key_move = np.zeros((i.key_counts.size, width))
+        inside = (i.slots >= 0) & (i.key_index < width)
+        moved = stored_freedom(trace.keys.rotated, self.key_bound.rotated, trace.stored, c.key)
+        key_move[i.key_request[inside], i.key_index[inside]] = np.linalg.norm(moved[inside], axis=-1)
+        key_move = key_move[i.request_of_row]
+        stored = quantise(trace.query.rotated, c.query)
+        query_move = np.linalg.norm(
+            stored_freedom(trace.query.rotated, self.query_bound.rotated, stored, c.query), axis=-1
+        )
+        if c.query_scale_in == "weights":
+            query_move = query_move / stored.scales[..., 0]
+        size = np.abs(trace.weights)
+        reach = (size * np.linalg.norm(query_values(trace.codes, c, i.geometry.head_dim), axis=-1)).sum(axis=-1)
+        norms = self._key_norms(trace.cache, width)[i.request_of_row]
+        moves = reach[:, None] * key_move + (size * query_move).sum(axis=-1)[:, None] * (norms + key_move)
+        seen = np.isfinite(scores.values)
+        return scores, np.where(seen, bound + moves + self.model.gamma(6) * scores.magnitude, 0.0)
 
     def _key_norms(self, cache: np.ndarray, width: int) -> np.ndarray:
         """|key|_2 of the visible keys of each request, float64 [requests, width]; 0 elsewhere."""

@@ -1,4 +1,4 @@
-"""The key path: pooled -> normed -> roped -> rotated -> record."""
+"""The key path: pooled -> normed -> roped -> rotated."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ from dsa_crosscheck.reference.geometry import Geometry
 from dsa_crosscheck.reference.hadamard import hadamard
 from dsa_crosscheck.reference.lanes import lane_permutation
 from dsa_crosscheck.reference.norm import norm
-from dsa_crosscheck.reference.quantise import Quantised, quantise
-from dsa_crosscheck.reference.record import pack_record
 from dsa_crosscheck.reference.rope import rope
 
 
@@ -69,12 +67,6 @@ def rotate_keys(
     raw_rotated = raw_rotated[:, lane_permutation(c.lane_order_key, pooled.shape[-1])]
     rotated = _point("key-rotated", raw_rotated, c)
     return KeyStages(pooled, normed, roped, rotated, raw_normed, raw_roped, raw_rotated)
-
-
-def encode_keys(rotated: np.ndarray, conventions: Conventions) -> tuple[Quantised, np.ndarray]:
-    """Codes with scales, and the records (uint8 [keys, record_bytes]) of rotated keys."""
-    quantised = quantise(rotated, conventions.key)
-    return quantised, pack_record(quantised, conventions.key)
 
 
 def _point(name: str, values: np.ndarray, conventions: Conventions) -> np.ndarray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -12,59 +13,102 @@ from dsa_crosscheck.reference.codec_spec import Codec
 from dsa_crosscheck.reference.conventions import Conventions
 from dsa_crosscheck.reference.inputs import Inputs
 from dsa_crosscheck.reference.key_source import CachedKeys, ExactKeys, KeySource
-from dsa_crosscheck.reference.keys import KeyStages, encode_keys, key_positions, rotate_keys
+from dsa_crosscheck.reference.keys import KeyStages, key_positions, rotate_keys
 from dsa_crosscheck.reference.pool import pool
-from dsa_crosscheck.reference.quantise import Quantised
+from dsa_crosscheck.reference.quantise import Quantised, quantise
 from dsa_crosscheck.reference.query import QueryStages, encode_query, query_values, rotate_query
+from dsa_crosscheck.reference.record import pack_record
 from dsa_crosscheck.reference.score import Scores, score
 from dsa_crosscheck.reference.select import select
 
 
+STAGES = (
+    "pooled_stretch",
+    "keys",
+    "stored",
+    "records",
+    "cache",
+    "query",
+    "codes",
+    "weights",
+    "lengths",
+    "scores",
+    "selection",
+)
+"""Stages of a trace in the order of the data's path."""
+
+
 @dataclass(frozen=True)
 class Trace:
-    """Every stage's output; shapes as in the stage that makes it. ``pooled_stretch`` is the pooling
-    of ``Inputs.kv_score`` (None without one); ``lengths`` are visible keys per row."""
+    """Every stage of ``inputs`` under ``conventions``, in float64, each computed when first asked for."""
 
-    pooled_stretch: np.ndarray | None
-    keys: KeyStages
-    stored: Quantised
-    records: np.ndarray
-    cache: np.ndarray
-    query: QueryStages
-    codes: np.ndarray
-    weights: np.ndarray
-    lengths: np.ndarray
-    scores: Scores
-    selection: np.ndarray
+    inputs: Inputs
+    conventions: Conventions
 
+    @cached_property
+    def pooled_stretch(self) -> np.ndarray | None:
+        """The pooling of ``Inputs.kv_score``, float64; None without one."""
+        if self.inputs.kv_score is None or self.inputs.position_bias is None:
+            return None
+        return pool(self.inputs.kv_score, self.inputs.position_bias)
 
-def trace(inputs: Inputs, conventions: Conventions) -> Trace:
-    """Run every stage in float64 under ``conventions``; unwritten cache bytes are zero."""
-    keys = key_stages(inputs, conventions)
-    stored, records = encode_keys(keys.rotated, conventions)
-    layout = key_layout(conventions.key, inputs.geometry, conventions.page_order)
-    cache = np.zeros((inputs.pages, layout.page_bytes), np.uint8)
-    write_records(cache, layout, records, inputs.slots)
-    query = rotate_query(inputs.query, inputs.rope_table, inputs.query_positions, conventions)
-    codes, weights = encode_query(query.rotated, inputs.gate, conventions)
-    scores = score_cache(inputs, cache, codes, weights, conventions)
-    lengths = row_lengths(inputs, conventions.causal)
-    pooled_stretch = None
-    if inputs.kv_score is not None and inputs.position_bias is not None:
-        pooled_stretch = pool(inputs.kv_score, inputs.position_bias)
-    return Trace(
-        pooled_stretch,
-        keys,
-        stored,
-        records,
-        cache,
-        query,
-        codes,
-        weights,
-        lengths,
-        scores,
-        select(scores.values, lengths, inputs.geometry.topk, conventions),
-    )
+    @cached_property
+    def keys(self) -> KeyStages:
+        """The key path up to, and without, quantisation."""
+        return key_stages(self.inputs, self.conventions)
+
+    @cached_property
+    def stored(self) -> Quantised:
+        """Codes and scales of every key."""
+        return quantise(self.keys.rotated, self.conventions.key)
+
+    @cached_property
+    def records(self) -> np.ndarray:
+        """Bytes of every key, uint8 [keys, record_bytes]."""
+        return pack_record(self.stored, self.conventions.key)
+
+    @cached_property
+    def cache(self) -> np.ndarray:
+        """The paged cache, uint8 [pages, page_bytes]; bytes of no key are zero."""
+        layout = key_layout(self.conventions.key, self.inputs.geometry, self.conventions.page_order)
+        cache = np.zeros((self.inputs.pages, layout.page_bytes), np.uint8)
+        write_records(cache, layout, self.records, self.inputs.slots)
+        return cache
+
+    @cached_property
+    def query(self) -> QueryStages:
+        """The query path up to, and without, quantisation."""
+        i = self.inputs
+        return rotate_query(i.query, i.rope_table, i.query_positions, self.conventions)
+
+    @cached_property
+    def _encoded(self) -> tuple[np.ndarray, np.ndarray]:
+        return encode_query(self.query.rotated, self.inputs.gate, self.conventions)
+
+    @property
+    def codes(self) -> np.ndarray:
+        """Query codes, uint8 [rows, heads, bytes]."""
+        return self._encoded[0]
+
+    @property
+    def weights(self) -> np.ndarray:
+        """Head weights, float64 [rows, heads]."""
+        return self._encoded[1]
+
+    @cached_property
+    def lengths(self) -> np.ndarray:
+        """Visible keys of every row, int32 [rows]."""
+        return row_lengths(self.inputs, self.conventions.causal)
+
+    @cached_property
+    def scores(self) -> Scores:
+        """Scores of the cache's bytes."""
+        return score_cache(self.inputs, self.cache, self.codes, self.weights, self.conventions)
+
+    @cached_property
+    def selection(self) -> np.ndarray:
+        """Selected keys, int32 [rows, topk]."""
+        return select(self.scores.values, self.lengths, self.inputs.geometry.topk, self.conventions)
 
 
 def key_stages(inputs: Inputs, conventions: Conventions) -> KeyStages:

@@ -9,6 +9,9 @@ from dsa_crosscheck.reference.conventions import Conventions
 STAGES = ("pool", "store_keys", "encode_query", "score", "select")
 """Methods a candidate may have, any subset, in the order of the data's path."""
 
+FUSED = "run"
+"""Method of an implementation that does not separate the stages."""
+
 
 class Candidate(Protocol):
     """An implementation under test.
@@ -29,6 +32,9 @@ class Candidate(Protocol):
       request_of_row int32 [rows], lengths int32 [rows]) -> [rows, max_length]``: columns past a
       row's length are not read.
     - ``select(scores [rows, n], lengths int32 [rows], topk: int) -> int32 [rows, topk]``.
+    - ``run(inputs: Inputs) -> dict``, instead of or beside the others, for an implementation that
+      fuses them: ``selection`` int32 [rows, topk], and ``keys``, ``query``, ``scores`` if it shows
+      them. It then stands for the end-to-end comparison.
     """
 
     name: str

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
@@ -27,25 +31,30 @@ def load(name: str, conventions: Conventions | None) -> Any:
     """The candidate called ``name``.
 
     A class or function is called: with ``conventions`` (None = its own) if it takes an argument,
-    else with nothing; any other object is used as it is. Entry points of the group ``dsa_crosscheck.candidates`` are imported only when named, so a
-    broken plug-in harms nobody else. ``CandidateError`` tells the known names, or why loading one
-    failed; two plug-ins of one name are an error.
+    else with nothing; any other object is used as it is. Entry points of the group
+    ``dsa_crosscheck.candidates`` are imported only when named, so a broken plug-in harms nobody
+    else. ``package.module:object`` is looked for in the working directory first. ``CandidateError``
+    tells the known names, or why loading one failed; two plug-ins of one name are an error.
     """
     target = BUILT_IN.get(name)
+    anyones = False
     if target is None:
         found = plugins().get(name)
-        target = found.value if found is not None else name if ":" in name else None
+        anyones = found is None and ":" in name
+        target = found.value if found is not None else name if anyones else None
     if target is None:
         known = ", ".join([*BUILT_IN, *plugins()])
         raise CandidateError(f"`--candidate` should be one of {known}, or package.module:object; got {name!r}")
     module, _, attribute = target.partition(":")
     try:
-        thing: Any = import_module(module)
-        for part in attribute.split("."):
-            thing = getattr(thing, part)
-        if inspect.isclass(thing) or inspect.isroutine(thing):
-            thing = thing(conventions) if inspect.signature(thing).parameters else thing()
-    except Exception as error:
+        with _working_directory_first() if anyones else nullcontext():
+            thing: Any = import_module(module)
+            for part in attribute.split("."):
+                thing = getattr(thing, part)
+            if inspect.isclass(thing) or inspect.isroutine(thing):
+                thing = thing(conventions) if inspect.signature(thing).parameters else thing()
+    # A module that exits would otherwise choose the exit code of the comparison.
+    except (Exception, SystemExit) as error:
         raise CandidateError(f"candidate {name!r} ({target}) does not load: {type(error).__name__}: {error}") from error
     for required in ("name", "conventions"):
         if not hasattr(thing, required):
@@ -61,3 +70,14 @@ def plugins() -> dict[str, EntryPoint]:
             raise CandidateError(f"two candidates are called {entry.name!r}: {entry.value} is the second")
         found[entry.name] = entry
     return found
+
+
+@contextmanager
+def _working_directory_first() -> Iterator[None]:
+    """What ``python -m`` does and a console script does not."""
+    here = os.getcwd()
+    sys.path.insert(0, here)
+    try:
+        yield
+    finally:
+        sys.path.remove(here)

@@ -149,10 +149,10 @@ class TransformersV4:
         result["selection"] = torch.empty(rows, geometry.topk, dtype=torch.int32)
         self._indexer.index_topk = geometry.topk
         with substituted(self._indexer, "rotary_emb", TableRotary(table)):
-            for request, count in enumerate(inputs.key_counts):
+            for request in np.unique(inputs.request_of_row):
                 keys = result["keys"][torch.from_numpy(inputs.key_request == request)]
                 mine = torch.from_numpy(np.flatnonzero(inputs.request_of_row == request))
-                step = max(1, _CHUNK_PRODUCTS // (geometry.heads * max(1, int(count))))
+                step = max(1, _CHUNK_PRODUCTS // (geometry.heads * max(1, len(keys))))
                 for some in mine.split(step):
                     self._decode(inputs, keys, some, result)
         return result
@@ -177,7 +177,8 @@ class TransformersV4:
         self._indexer.kv_norm.weight.copy_(norm_weight)
         self._indexer.position_bias.zero_()
         seen_in_runs: dict[str, list[torch.Tensor]] = {"normed": [pooled[:0]], "keys": [pooled[:0]]}
-        breaks = [0, *(torch.nonzero(torch.diff(windows) != 1)[:, 0] + 1).tolist(), len(windows)]
+        jumps = (torch.nonzero(torch.diff(windows) != 1)[:, 0] + 1).tolist()
+        breaks = [0, *jumps, len(windows)] if len(windows) else []
         with substituted(self._indexer, "rotary_emb", TableRotary(rope_table)):
             for start, stop in pairwise(breaks):
                 for some in torch.arange(start, stop).split(_CHUNK_TOKENS // ratio):
@@ -185,7 +186,7 @@ class TransformersV4:
                     fed[:, 0, dim : 2 * dim] = pooled[some]
                     fed[:, :, 2 * dim :] = -torch.inf
                     fed[:, 0, 3 * dim :] = 0.0
-                    first = int(windows[some[0]]) if len(some) else 0
+                    first = int(windows[some[0]])
                     cache = new_cache(self._config)
                     cache.layers[0].entry_count["indexer"] = first
                     with observed(self._indexer) as seen:

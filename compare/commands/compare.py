@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 DEFAULT_CONTEXT = 8192
 DEFAULT_ROWS = 24
+DEFAULT_SWAPS = 20
 KEYS_PER_PICK = 4
 """By default at most one key in this many is selected, so that a selection can be wrong."""
 
@@ -22,23 +23,47 @@ KEYS_PER_PICK = 4
 def add(commands: argparse._SubParsersAction[Any]) -> None:
     """Declare the command."""
     parser = commands.add_parser("compare", help="compare a candidate with the reference, stage by stage")
-    parser.add_argument("--candidate", default="emulated", help="emulated, unfused, transformers-v4, a plug-in, or package.module:object (default: %(default)s)")
-    parser.add_argument("--preset", help="conventions to judge by (default: the candidate's own; sglang-v4-fp8 for the built-in kernels)")
-    parser.add_argument("--case", default="captured-text", help="a generated case, captured-text, or the path of a case file (default: %(default)s)")
-    parser.add_argument("--context", type=int, metavar="TOKENS", help=f"raw tokens (default: the case's own length, or {DEFAULT_CONTEXT})")
-    parser.add_argument("--rows", type=int, metavar="N", help=f"query rows (default: {DEFAULT_ROWS}, or what the case holds)")
-    parser.add_argument("--topk", type=int, metavar="K", help="keys to select (default: the preset's, at most a quarter of the keys)")
-    parser.add_argument("--seed", type=int, default=0, metavar="S", help="seed of a generated case (default: %(default)s)")
-    parser.add_argument("--bound", metavar="MODEL", help="accumulator model (default: the one the conventions imply)")
-    parser.add_argument("--json", type=Path, metavar="PATH", help="also write the report as JSON")
-    parser.add_argument("--max-mismatches", type=int, default=20, metavar="N", help="swapped keys to list (default: %(default)s)")
+    option = parser.add_argument
+    option(
+        "--candidate",
+        default="emulated",
+        help="emulated, unfused, transformers-v4, a plug-in, or package.module:object (default: %(default)s)",
+    )
+    option(
+        "--preset",
+        help="conventions to judge by (default: the candidate's own; sglang-v4-fp8 for the built-in kernels)",
+    )
+    option(
+        "--case",
+        default="captured-text",
+        help="a generated case, captured-text, or the path of a case file, which has its own sizes "
+        "(default: %(default)s)",
+    )
+    option("--context", type=int, metavar="TOKENS", help=f"raw tokens (default: {DEFAULT_CONTEXT})")
+    option("--rows", type=int, metavar="N", help=f"query rows (default: {DEFAULT_ROWS}, or what the case holds)")
+    option(
+        "--topk",
+        type=int,
+        metavar="K",
+        help="keys to select (default: a case file's own, else the preset's, at most a quarter of the keys)",
+    )
+    option("--seed", type=int, metavar="S", help="seed of a generated case (default: 0)")
+    option("--bound", metavar="MODEL", help="accumulator model (default: the one the conventions imply)")
+    option("--json", type=Path, metavar="PATH", help="also write the report as JSON")
+    option(
+        "--max-mismatches",
+        type=int,
+        default=DEFAULT_SWAPS,
+        metavar="N",
+        help="swapped keys to list (default: %(default)s)",
+    )
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
     """Build the case, run the candidate, print the report."""
-    if args.json is not None and not args.json.parent.is_dir():
-        raise ValueError(f"`--json` should be a path in an existing folder, got {args.json}")
+    if args.json is not None and (args.json.is_dir() or not args.json.parent.is_dir()):
+        raise ValueError(f"`--json` should be the path of a file in an existing folder, got {args.json}")
     from dsa_crosscheck.compare.candidates.registry import load
     from dsa_crosscheck.compare.engine import crosscheck
     from dsa_crosscheck.compare.files import write_text
@@ -76,23 +101,55 @@ def run(args: argparse.Namespace) -> int:
 
 
 def case_inputs(args: argparse.Namespace, geometry: Geometry | None, candidate: Any) -> Inputs:
-    """The case that the options name, with k small enough for a selection to be wrong."""
-    from dsa_crosscheck.fixtures.cases import build_case
+    """The case that the options name, with k small enough for a selection to be wrong.
+
+    ``ValueError`` for a name that is neither a case nor a file, or sizes that a case does not have.
+    """
+    from dsa_crosscheck.fixtures.cases import CASES, build_case
     from dsa_crosscheck.reference.geometry import Geometry as Sizes
 
+    if args.case not in CASES:
+        return _file_inputs(args, tuple(CASES))
     sizes = geometry or getattr(candidate, "geometry", None) or Sizes()
+    context = DEFAULT_CONTEXT if args.context is None else args.context
     inputs = build_case(
         args.case,
-        context=args.context or DEFAULT_CONTEXT,
-        rows=args.rows or DEFAULT_ROWS,
+        context=context,
+        rows=_default_rows(args.case, context) if args.rows is None else args.rows,
         topk=args.topk,
-        seed=args.seed,
+        seed=args.seed or 0,
         geometry=sizes,
     )
     if args.topk is None:
         most = max(1, int(inputs.key_counts.max(initial=0)) // KEYS_PER_PICK)
         inputs = replace(inputs, geometry=replace(inputs.geometry, topk=min(sizes.topk, most)))
     return inputs
+
+
+def _file_inputs(args: argparse.Namespace, cases: tuple[str, ...]) -> Inputs:
+    """The case file that ``--case`` names."""
+    from dsa_crosscheck.fixtures.case_file import load_case
+
+    if not Path(args.case).exists():
+        raise ValueError(f"`--case` should be one of {', '.join(cases)}, or the path of a file; got {args.case!r}")
+    for option in ("context", "rows", "seed"):
+        value = getattr(args, option)
+        if value is not None:
+            raise ValueError(f"`--{option}` should be left out: the case file {args.case!r} has its own, got {value}")
+    inputs = load_case(args.case)
+    if args.topk is None:
+        return inputs
+    return replace(inputs, geometry=replace(inputs.geometry, topk=args.topk))
+
+
+def _default_rows(case: str, context: int) -> int:
+    """``DEFAULT_ROWS``, or the rows that were captured within the context if they are fewer."""
+    if case != "captured-text":
+        return DEFAULT_ROWS
+    from dsa_crosscheck.fixtures.captured import load_captured
+
+    held = int((load_captured().query_positions < context).sum())
+    return max(1, min(DEFAULT_ROWS, held))
 
 
 def replay(args: argparse.Namespace, geometry: Geometry) -> str:
@@ -106,6 +163,7 @@ def replay(args: argparse.Namespace, geometry: Geometry) -> str:
         "topk": geometry.topk,
         "seed": args.seed,
         "bound": args.bound,
+        "max-mismatches": None if args.max_mismatches == DEFAULT_SWAPS else args.max_mismatches,
     }
     words = [word for name, value in options.items() if value is not None for word in (f"--{name}", str(value))]
     return shlex.join(["dsa-crosscheck", "compare", *words])

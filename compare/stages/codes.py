@@ -32,7 +32,16 @@ def judge_scales(
         note = f"{int(wrong.sum())} of {wrong.size} not explained; here {got.scales[at]:.9g} for {reference[at]:.9g}"
     verdict = Verdict.VIOLATION if wrong.any() else Verdict.WITHIN_BOUND
     return StageResult(
-        stage, verdict, wrong.size, differing, float(relative[at]), "relative", float(freedom[at]), None, place(at), note
+        stage,
+        verdict,
+        wrong.size,
+        differing,
+        float(relative[at]),
+        "relative",
+        float(freedom[at]),
+        None,
+        place(at),
+        note,
     )
 
 
@@ -49,7 +58,6 @@ def judge_codes(
     # An unexplained code may equal the reference's: then it is wrong for the scale beside it.
     rank = np.where(wrong, 1.0 + certificate.steps, 0.0) if wrong.any() else certificate.factor
     at = tuple(int(i) for i in np.unravel_index(int(np.argmax(rank)), rank.shape))
-    factor = float(np.where(certificate.explained, certificate.factor, np.inf).max()) if wrong.any() else float(rank[at])
     note = ""
     if wrong.any():
         note = f"{int(wrong.sum())} of {size} not explained; here code {got.codes[at]:#x} for {want.codes[at]:#x}"
@@ -61,7 +69,7 @@ def judge_codes(
         float(certificate.steps[at]),
         "steps",
         None,
-        factor,
+        float(certificate.factor.max()),
         place(at),
         note,
     )

@@ -13,13 +13,19 @@ from dsa_crosscheck.compare.stages.values import judge_values
 from dsa_crosscheck.reference.bounds import pool_bound
 
 
-def check_pool(candidate: Any, setup: Setup) -> list[StageResult]:
-    """Pool the inputs' raw stretch on both sides; nothing when the inputs have none."""
-    kv_score, bias = setup.inputs.kv_score, setup.inputs.position_bias
-    want = setup.trace.pooled_stretch
+def run_pool(candidate: Any, setup: Setup) -> tuple[np.ndarray, ...]:
+    """The candidate's pooled keys of the inputs' raw stretch; empty when the inputs have none."""
+    kv_score, bias, want = setup.inputs.kv_score, setup.inputs.position_bias, setup.trace.pooled_stretch
     if kv_score is None or bias is None or want is None:
-        return []
+        return ()
     (got,) = call(candidate, "pool", kv_score, bias)
-    expect("pool", "pooled keys", got, want.shape, (np.float32, np.float64))
+    return (expect("pool", "pooled keys", got, want.shape, (np.float32, np.float64)),)
+
+
+def judge_pool(outputs: tuple[np.ndarray, ...], setup: Setup) -> list[StageResult]:
+    """Pooled keys against float64 and the bound of the softmax."""
+    kv_score, bias, want = setup.inputs.kv_score, setup.inputs.position_bias, setup.trace.pooled_stretch
+    if not outputs or kv_score is None or bias is None or want is None:
+        return []
     bound = pool_bound(kv_score, bias, setup.model)
-    return [judge_values("pool", got, want, bound, lambda at: f"group {at[0]} d{at[1]}")]
+    return [judge_values("pool", outputs[0], want, bound, lambda at: f"group {at[0]} d{at[1]}")]

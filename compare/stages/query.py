@@ -21,14 +21,20 @@ WEIGHT_ROUNDINGS = 6
 """Forming the constant factor (three), gate times it, the scale itself, and weight times scale."""
 
 
-def check_query(candidate: Any, setup: Setup) -> tuple[list[StageResult], np.ndarray, np.ndarray]:
-    """Encode the same queries on both sides.
+def run_query(candidate: Any, setup: Setup) -> tuple[np.ndarray, ...]:
+    """The candidate's codes and head weights of the inputs' queries and gates."""
+    inputs, trace = setup.inputs, setup.trace
+    out = call(candidate, "encode_query", inputs.query, inputs.gate, inputs.rope_table, inputs.query_positions)
+    codes, weights = (*out, np.zeros(0), np.zeros(0))[:2]
+    expect("encode_query", "codes", codes, trace.codes.shape, (np.uint8,))
+    expect("encode_query", "weights", weights, trace.weights.shape, (np.float32,))
+    return codes, weights
 
-    Returns the results (query scales where they are stored, query codes, head weights) and the
-    candidate's codes and weights.
-    """
+
+def judge_query(outputs: tuple[np.ndarray, ...], setup: Setup) -> list[StageResult]:
+    """Query scales (where they are stored), query codes, and head weights."""
+    codes, weights = outputs
     inputs, trace, c = setup.inputs, setup.trace, setup.conventions
-    codes, weights = _call(candidate, setup)
     head_dim = inputs.geometry.head_dim
     want = quantise(trace.query.rotated, c.query)
     got = unpack_record(codes, c.query, head_dim)
@@ -45,19 +51,14 @@ def check_query(candidate: Any, setup: Setup) -> tuple[list[StageResult], np.nda
         results.append(judge_scales("query scales", values, bound, got, want, c.query, scale_at))
     elif c.query.scale_bytes:
         got = Quantised(got.codes, _folded_scales(weights, trace.weights, want.scales, c.query))
+        if c.query.scale == "fp32":
+            # Not seen, it may be any admissible one, and every scaled value moves with it.
+            bound = bound + np.abs(values) * _scale_freedom(setup, got, want)
     results.append(judge_codes("query codes", values, bound, got, want, c.query, place))
     freedom = _weight_bound(setup, got, want)
-    results.append(judge_values("head weights", weights, _rescaled(trace.weights, got, want, c.query), freedom, place))
-    return results, codes, weights.astype(np.float32)
-
-
-def _call(candidate: Any, setup: Setup) -> tuple[np.ndarray, np.ndarray]:
-    inputs, trace = setup.inputs, setup.trace
-    out = call(candidate, "encode_query", inputs.query, inputs.gate, inputs.rope_table, inputs.query_positions)
-    codes, weights = (*out, np.zeros(0), np.zeros(0))[:2]
-    expect("encode_query", "codes", codes, trace.codes.shape, (np.uint8,))
-    expect("encode_query", "weights", weights, trace.weights.shape, (np.float32,))
-    return codes, weights
+    expected = _rescaled(trace.weights, got, want) if c.query_scale_in == "weights" else trace.weights
+    results.append(judge_values("head weights", weights, expected, freedom, place))
+    return results
 
 
 def _folded_scales(weights: np.ndarray, want: np.ndarray, scales: np.ndarray, codec: Codec) -> np.ndarray:
@@ -73,10 +74,8 @@ def _folded_scales(weights: np.ndarray, want: np.ndarray, scales: np.ndarray, co
     return (scales * np.exp2(exponent)[..., None]).astype(np.float32)
 
 
-def _rescaled(weights: np.ndarray, got: Quantised, want: Quantised, codec: Codec) -> np.ndarray:
-    """Reference weights carried over to the candidate's power-of-two scales, where those are admissible."""
-    if codec.scale != "power-of-two" or got.scales.shape[-1] != 1:
-        return weights
+def _rescaled(weights: np.ndarray, got: Quantised, want: Quantised) -> np.ndarray:
+    """Reference weights carried over to the candidate's folded scales, where those are told."""
     return weights * (got.scales[..., 0].astype(np.float64) / want.scales[..., 0].astype(np.float64))
 
 
@@ -89,13 +88,17 @@ def _weight_bound(setup: Setup, got: Quantised, want: Quantised) -> np.ndarray:
     relative = np.full(trace.weights.shape, setup.model.gamma(WEIGHT_ROUNDINGS))
     if c.weight_dtype == "bf16":
         relative += 2.0**-7
-    if c.query_scale_in == "weights":
-        freedom = certify_scales(trace.query.rotated, setup.query_bound.rotated, got.scales, c.query)
-        reference = want.scales.astype(np.float64)
-        if c.query.scale == "fp32":
-            spread = np.maximum(freedom.high - reference, reference - freedom.low) / reference
-            relative += spread[..., 0]
-        else:
-            # A scale that no admissible amax gives leaves no freedom at all.
-            relative = np.where(freedom.explained[..., 0], relative, 0.0)
+    if c.query_scale_in == "weights" and c.query.scale == "fp32":
+        relative += _scale_freedom(setup, got, want)[..., 0]
+    elif c.query_scale_in == "weights":
+        # A scale that no admissible amax gives leaves no freedom at all.
+        scales = certify_scales(trace.query.rotated, setup.query_bound.rotated, got.scales, c.query)
+        relative = np.where(scales.explained[..., 0], relative, 0.0)
     return relative * np.abs(trace.weights) * 2.0 + FP32_TINY
+
+
+def _scale_freedom(setup: Setup, got: Quantised, want: Quantised) -> np.ndarray:
+    """Relative distance of the farthest admissible scale from the reference's, [rows, heads, 1]."""
+    interval = certify_scales(setup.trace.query.rotated, setup.query_bound.rotated, got.scales, setup.conventions.query)
+    reference = want.scales.astype(np.float64)
+    return np.maximum(interval.high - reference, reference - interval.low) / reference

@@ -12,12 +12,16 @@ from dsa_crosscheck.compare.stage_result import StageResult
 from dsa_crosscheck.compare.stages.values import judge_values
 
 
-def check_scores(candidate: Any, setup: Setup) -> tuple[list[StageResult], np.ndarray]:
-    """Score the reference's cache on both sides; returns the result and the candidate's scores."""
+def run_scores(candidate: Any, setup: Setup) -> tuple[np.ndarray, ...]:
+    """The candidate's scores of the reference's cache bytes, codes and weights."""
+    return (score_call(candidate, setup, *setup.scorer_input),)
+
+
+def judge_scores(outputs: tuple[np.ndarray, ...], setup: Setup) -> list[StageResult]:
+    """Scores elementwise against float64 scores of the same bytes, under the accumulator model."""
     inputs, trace = setup.inputs, setup.trace
-    got = score_call(candidate, setup, trace.cache, trace.codes, setup.weights32)
+    (got,) = outputs
     scores, bound = setup.shared_scores
-    seen = visible(trace.lengths, got.shape[1])
 
     def place(at: tuple[int, ...]) -> str:
         request = int(inputs.request_of_row[at[0]])
@@ -25,7 +29,7 @@ def check_scores(candidate: Any, setup: Setup) -> tuple[list[StageResult], np.nd
         physical = inputs.block_table[request, page]
         return f"row {at[0]} key {at[1]} ({physical}:{offset})"
 
-    return [judge_values("scores", got, scores.values, bound, place, seen)], got
+    return [judge_values("scores", got, scores.values, bound, place, visible(trace.lengths, got.shape[1]))]
 
 
 def score_call(

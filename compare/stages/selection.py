@@ -29,11 +29,15 @@ class SelectionOutcome:
     selection: np.ndarray
 
 
-def check_select(candidate: Any, setup: Setup, max_swaps: int) -> SelectionOutcome:
-    """The same float32 scores into both selectors: exact, up to equal scores."""
-    scores = setup.trace.scores.values.astype(np.float32)
-    got = select_call(candidate, setup, scores)
-    return judge_selection("selection", got, setup, scores.astype(np.float64), None, max_swaps)
+def run_select(candidate: Any, setup: Setup) -> tuple[np.ndarray, ...]:
+    """The candidate's selection from the reference's scores, rounded to float32."""
+    return (select_call(candidate, setup, setup.selector_input[0]),)
+
+
+def judge_select(outputs: tuple[np.ndarray, ...], setup: Setup, max_swaps: int = 20) -> list[StageResult]:
+    """Exact selection of those very scores, up to equal ones."""
+    scores = setup.selector_input[0].astype(np.float64)
+    return [judge_selection("selection", outputs[0], setup, scores, None, max_swaps).result]
 
 
 def select_call(candidate: Any, setup: Setup, scores: np.ndarray) -> np.ndarray:
@@ -102,4 +106,5 @@ def _misordered(chosen: list[np.ndarray], expected: list[np.ndarray], scores: np
         return False
     if order == "index":
         return any((np.diff(row) < 0).any() for row in chosen)
-    return any((scores[i, got] != scores[i, want]).any() for i, (got, want) in enumerate(zip(chosen, expected, strict=True)))
+    pairs = enumerate(zip(chosen, expected, strict=True))
+    return any((scores[row, got] != scores[row, want]).any() for row, (got, want) in pairs)

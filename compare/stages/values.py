@@ -26,6 +26,7 @@ def judge_values(
         deviation = np.where(mask & ~both_nan & (got != want), np.abs(got.astype(np.float64) - want), 0.0)
         deviation = np.where(np.isnan(deviation), np.inf, deviation)
         ratio = np.where(deviation > 0, deviation / bound, 0.0)
+        ratio = np.where(np.isnan(ratio), np.inf, ratio)
         differing = int((mask & ~both_nan & (got != want.astype(np.float32))).sum())
     elements = int(mask.sum())
     if elements == 0:
