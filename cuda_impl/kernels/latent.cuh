@@ -1,0 +1,74 @@
+// The 512-element latent store: RMSNorm, RoPE on the last 64, no Hadamard. One block a token.
+//
+// fp8 record, 584 bytes: 448 e4m3fn and 64 bfloat16 rope elements, then (after all tokens of the
+// page) 7 UE8M0 scales of 64 elements and a zero byte. A page is padded to a multiple of 576 bytes.
+// bf16 record: 1024 bytes, no scale.
+#pragma once
+
+#include <cstdint>
+
+#include "device.cuh"
+#include "encoders.cuh"
+#include "norm.cuh"
+#include "plan.cuh"
+#include "rope.cuh"
+#include "sizes.cuh"
+#include "store.cuh"
+
+namespace dsa {
+
+// Writes one thread's 4 elements. `thread` 0-111 hold the elements without rope, 112-127 the rest.
+struct LatentFp8 {
+  static constexpr int64_t kValueBytes = 448 + 2 * kRopeDim;
+  static constexpr int64_t kScaleBytes = 8;
+  static constexpr int kGroupLanes = 16;
+  ScaleRule rule;
+
+  __host__ __device__ static constexpr int64_t page_bytes(int64_t page_size) {
+    return (page_size * (kValueBytes + kScaleBytes) + kValueBytes - 1) / kValueBytes * kValueBytes;
+  }
+  __device__ __forceinline__ void write(const float (&x)[kPerLane], unsigned thread, unsigned char* page,
+                                        int64_t page_size, int64_t token) const {
+    // Values are rounded to bfloat16 before they are scaled, as the bf16 cache would hold them.
+    float rounded[kPerLane];
+    for (int i = 0; i < kPerLane; ++i) rounded[i] = round_bf16(x[i]);
+    const uint32_t exponent = ceil_ue8m0(rule(group_amax(rounded, kGroupLanes), kMaxE4m3));
+    unsigned char* values = page + token * kValueBytes;
+    unsigned char* scale = page + page_size * kValueBytes + token * kScaleBytes + thread / kGroupLanes;
+    const bool is_rope = thread >= 448 / kPerLane;
+    if (is_rope) {
+      reinterpret_cast<uint2*>(values + 448)[thread - 448 / kPerLane] = pack_bf16(x);
+    } else {
+      reinterpret_cast<uint32_t*>(values)[thread] = pack_e4m3fn(rounded, reciprocal_power(exponent));
+    }
+    if (thread % kGroupLanes == 0) *scale = is_rope ? 0 : static_cast<unsigned char>(exponent);
+  }
+};
+
+struct LatentBf16 {
+  static constexpr int64_t kValueBytes = 2 * kLatentDim;
+
+  __host__ __device__ static constexpr int64_t page_bytes(int64_t page_size) { return page_size * kValueBytes; }
+  __device__ __forceinline__ void write(const float (&x)[kPerLane], unsigned thread, unsigned char* page, int64_t,
+                                        int64_t token) const {
+    reinterpret_cast<uint2*>(page + token * kValueBytes)[thread] = pack_bf16(x);
+  }
+};
+
+template <class Record, class Plan>
+__global__ void __launch_bounds__(kBlockThreads) store_latent_kernel(StoreInputs in, Plan plan, Record record) {
+  const unsigned thread = threadIdx.x;
+  const int64_t row = blockIdx.x;
+  const Placement place = plan(row);
+  if (place.slot < 0) return;
+
+  const float4 loaded = in.rows[row * kBlockThreads + thread];
+  float x[kPerLane] = {loaded.x, loaded.y, loaded.z, loaded.w};
+  rms_norm_block(x, in.norm_eps, in.weight[thread]);
+  rope(x, static_cast<int>(thread) * kPerLane, kLatentDim, in.rope_table, place.position);
+
+  const int64_t page = place.slot / in.page_size, token = place.slot % in.page_size;
+  record.write(x, thread, in.cache + page * Record::page_bytes(in.page_size), in.page_size, token);
+}
+
+}  // namespace dsa

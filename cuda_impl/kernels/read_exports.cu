@@ -1,0 +1,86 @@
+// Entry points of the read path: pooling, scoring, top-k. Sizes and types are checked here; page
+// ids and lengths are checked by the callers, who know their names and may read them on the host.
+#include <cstdint>
+
+#include "binding.cuh"
+#include "pool.cuh"
+#include "score.cuh"
+#include "topk.cuh"
+
+namespace dsa {
+
+constexpr int64_t kMaxBlocks = 0x7FFFFFFF;
+
+inline unsigned grid_size(const char* what, int64_t blocks) {
+  TVM_FFI_CHECK(blocks <= kMaxBlocks, ValueError)
+      << "`" << what << "` should need at most " << kMaxBlocks << " blocks, needs " << blocks;
+  return static_cast<unsigned>(blocks);
+}
+
+inline int64_t ceil_divide(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// Words of a tensor of bytes.
+inline const uint32_t* words(const char* name, const TensorView& tensor, std::initializer_list<int64_t> shape) {
+  const auto* start = data<const uint8_t>(name, tensor, u8, shape);
+  TVM_FFI_CHECK(reinterpret_cast<uintptr_t>(start) % sizeof(uint32_t) == 0, ValueError)
+      << "`" << name << "` should start at an address that 4 divides";
+  return reinterpret_cast<const uint32_t*>(start);
+}
+
+// pooled [groups, head_dim] of kv_score [>= 4 * groups, 4 * head_dim].
+void pool(TensorView kv_score, TensorView position_bias, TensorView pooled) {
+  constexpr int kRatio = 4;
+  const auto* bias = data<const float>("position_bias", position_bias, f32, {kRatio, any_size});
+  const int64_t head_dim = position_bias.size(1) / 2;
+  const auto* raw = data<const float>("kv_score", kv_score, f32, {any_size, 4 * head_dim});
+  auto* out = data<float>("pooled", pooled, f32, {kv_score.size(0) / kRatio, head_dim});
+  const int64_t groups = pooled.size(0);
+  OnDevice on(kv_score);
+  launch("pool", pool_kernel<kRatio>, dim3(grid_size("kv_score", ceil_divide(groups * head_dim, kPoolThreads))),
+         dim3(kPoolThreads), 0, on.stream, raw, bias, out, groups, head_dim);
+}
+
+template <class Codec>
+void paged_scores(TensorView codes, TensorView weights, TensorView cache, TensorView block_table,
+                  TensorView request_of_row, TensorView lengths, TensorView scores, int64_t page_size) {
+  constexpr int64_t kTokenWords = Codec::kValueWords + Codec::kScaleWords;
+  ScoreArguments a;
+  a.codes = words("codes", codes, {any_size, any_size, 4 * Codec::kQueryWords});
+  const int64_t rows = codes.size(0);
+  const int64_t heads = codes.size(1);
+  a.weights = data<const float>("weights", weights, f32, {rows, heads});
+  a.cache = words("cache", cache, {any_size, 4 * kTokenWords * page_size});
+  a.block_table = data<const int32_t>("block_table", block_table, i32, {any_size, any_size});
+  a.request_of_row = data<const int32_t>("request_of_row", request_of_row, i32, {rows});
+  a.lengths = data<const int32_t>("lengths", lengths, i32, {rows});
+  a.scores = data<float>("scores", scores, f32, {rows, any_size});
+  a.page_words = kTokenWords * page_size;
+  a.max_length = scores.size(1);
+  a.key_blocks = ceil_divide(a.max_length, kScoreThreads);
+  a.max_pages = block_table.size(1);
+  a.page_size = page_size;
+  a.heads = heads;
+  OnDevice on(scores);
+  launch("paged_scores", score_kernel<Codec>, dim3(grid_size("scores", rows * a.key_blocks)), dim3(kScoreThreads),
+         score_shared_bytes(heads), on.stream, a);
+}
+
+void topk(TensorView scores, TensorView lengths, TensorView selected) {
+  const auto* values = data<const float>("scores", scores, f32, {any_size, any_size});
+  const int64_t rows = scores.size(0);
+  const auto* visible = data<const int32_t>("lengths", lengths, i32, {rows});
+  auto* out = data<int32_t>("selected", selected, i32, {rows, any_size});
+  const int64_t k = selected.size(1);
+  TVM_FFI_CHECK(k >= 1 && k <= kTopkMax, ValueError) << "`k` should be in [1, " << kTopkMax << "], got " << k;
+  OnDevice on(scores);
+  launch("topk", topk_kernel, dim3(grid_size("scores", rows)), dim3(kTopkThreads), 0, on.stream, values, visible, out,
+         scores.size(1), k);
+}
+
+}  // namespace dsa
+
+TVM_FFI_DLL_EXPORT_TYPED_FUNC(pool, dsa::pool);
+TVM_FFI_DLL_EXPORT_TYPED_FUNC(paged_scores_fp8, dsa::paged_scores<dsa::Fp8>);
+TVM_FFI_DLL_EXPORT_TYPED_FUNC(paged_scores_bf16, dsa::paged_scores<dsa::Bf16>);
+TVM_FFI_DLL_EXPORT_TYPED_FUNC(paged_scores_fp4, dsa::paged_scores<dsa::Fp4>);
+TVM_FFI_DLL_EXPORT_TYPED_FUNC(topk, dsa::topk);

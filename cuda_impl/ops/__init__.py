@@ -1,0 +1,1 @@
+"""Torch-facing functions of the kernels: tensors in, tensors out, on the device of the inputs."""
