@@ -36,6 +36,9 @@ CUDA_FLAGS = ("-std=c++20", "-O3", "-fmad=false", "-Xcompiler", "-fPIC")
 CUDA_ARCHITECTURES = ("sm_90", "sm_120")
 """Targets that the kernels must compile for."""
 
+FEATURE_TARGETS = {"sm_90": "sm_90a"}
+"""Targets that are compiled with their architecture's own instructions (Hopper's matrix unit)."""
+
 
 class BuildError(RuntimeError):
     """A compiler is missing, or it refused the sources."""
@@ -67,7 +70,7 @@ def emulated_library(sources: Sequence[Path] | None = None) -> Path:
     """
     units = translation_units() if sources is None else tuple(Path(s).resolve() for s in sources)
     compiler = _compiler()
-    library = cache_dir() / f"emulated-{_key(units, compiler)}.so"
+    library = cache_dir() / f"emulated-{_key(units, compiler, (*EMULATED_FLAGS, str(os.environ.get('CXX'))))}.so"
     if library.exists():
         return library
     library.parent.mkdir(parents=True, exist_ok=True)
@@ -90,20 +93,64 @@ def compile_cuda(arch: str, directory: Path) -> list[Path]:
     """
     import tvm_ffi.libinfo
 
-    home = os.environ.get("CUDA_HOME")
-    nvcc = shutil.which("nvcc") or (shutil.which("nvcc", path=str(Path(home) / "bin")) if home else None)
-    if nvcc is None:
-        raise BuildError("nvcc was not found: install the CUDA toolkit, or set CUDA_HOME to its root")
+    nvcc = str(_nvcc())
     includes = [f"-I{path}" for path in tvm_ffi.libinfo.include_paths()]
     objects = []
     for unit in translation_units():
         output = directory / f"{unit.stem}.{arch}.o"
-        command = [nvcc, *CUDA_FLAGS, f"-arch={arch}", *includes, "-c", str(unit), "-o", str(output)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise BuildError(f"{shlex.join(command)}\n{done.stdout}{done.stderr}")
+        command = [nvcc, *CUDA_FLAGS, target_flag(arch), *includes, "-c", str(unit), "-o", str(output)]
+        _run(command)
         objects.append(output)
     return objects
+
+
+def target_flag(arch: str) -> str:
+    """The nvcc option that names the machine code to make for ``arch``."""
+    name = FEATURE_TARGETS.get(arch, arch)
+    return f"-gencode=arch={name.replace('sm_', 'compute_')},code={name}"
+
+
+def load_cuda(arch: str) -> tvm_ffi.Module:
+    """The module of the kernels for a GPU of ``arch`` (such as ``sm_90``), built when first asked for.
+
+    Cached like the emulated one, by sources, flags and nvcc. Raises ``BuildError`` without nvcc.
+    """
+    nvcc = _nvcc()
+    units = translation_units()
+    library = cache_dir() / f"{arch}-{_key(units, nvcc, (*CUDA_FLAGS, target_flag(arch)))}.so"
+    if not library.exists():
+        library.parent.mkdir(parents=True, exist_ok=True)
+        with _lock(library.with_suffix(".lock")):
+            if not library.exists():
+                _build_cuda(units, nvcc, arch, library)
+    return _load(library)
+
+
+def _build_cuda(units: Sequence[Path], nvcc: Path, arch: str, library: Path) -> None:
+    import tvm_ffi.libinfo
+
+    includes = [f"-I{path}" for path in tvm_ffi.libinfo.include_paths()]
+    runtime = Path(tvm_ffi.libinfo.find_libtvm_ffi())
+    with tempfile.TemporaryDirectory(dir=library.parent, prefix="building-") as scratch:
+        built = Path(scratch) / library.name
+        link = ["-shared", str(runtime), f"-Xlinker=-rpath={runtime.parent}"]
+        command = [str(nvcc), *CUDA_FLAGS, target_flag(arch), *includes, *map(str, units), *link, "-o", str(built)]
+        _run(command)
+        os.replace(built, library)
+
+
+def _nvcc() -> Path:
+    home = os.environ.get("CUDA_HOME")
+    found = shutil.which("nvcc") or (shutil.which("nvcc", path=str(Path(home) / "bin")) if home else None)
+    if found is None:
+        raise BuildError("nvcc was not found: install the CUDA toolkit, or set CUDA_HOME to its root")
+    return Path(found)
+
+
+def _run(command: Sequence[str]) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise BuildError(f"{shlex.join(command)}\n{done.stdout}{done.stderr}")
 
 
 @functools.cache
@@ -124,7 +171,7 @@ def _compiler() -> Path:
     return Path(found).resolve()
 
 
-def _key(units: Sequence[Path], compiler: Path) -> str:
+def _key(units: Sequence[Path], compiler: Path, flags: Sequence[str]) -> str:
     """Digest of everything the library depends on.
 
     The compiler enters by path, size and time of change: asking it for its version would start it.
@@ -133,7 +180,7 @@ def _key(units: Sequence[Path], compiler: Path) -> str:
 
     digest = hashlib.sha256()
     status = compiler.stat()
-    facts = (EMULATED_FLAGS, os.environ.get("CXX"), str(compiler), status.st_size, status.st_mtime_ns)
+    facts = (tuple(flags), str(compiler), status.st_size, status.st_mtime_ns)
     digest.update(repr((*facts, version("apache-tvm-ffi"))).encode())
     headers = sorted(p for folder in (KERNELS, SIMT) for p in folder.iterdir() if p.suffix in (".cuh", ".h"))
     for path in (*units, *headers):
@@ -184,3 +231,10 @@ def _lock(path: Path) -> Iterator[None]:
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
+
+
+if __name__ == "__main__":
+    for target in sys.argv[1:] or CUDA_ARCHITECTURES:
+        with tempfile.TemporaryDirectory() as folder:
+            made = compile_cuda(target, Path(folder))
+            print(f"{target}: {len(made)} translation units compile")

@@ -2,8 +2,10 @@
 
 Each function takes the float64 input of a stage with a bound on how far an implementation's input
 may be from it, and returns a bound on how far the implementation's output may be from the float64
-output. All are elementwise, non-negative float64. Derivations use gamma_n (``models``), with two
-roundings' worth (4 u) for an approximate reciprocal square root.
+output. All are elementwise, non-negative float64. Derivations use gamma_n of N. J. Higham, Accuracy
+and Stability of Numerical Algorithms (2nd ed., 2002), lemma 3.1 (``models``): n roundings together
+change a number by a factor within 1 +- gamma_n. An operation whose result is below 2^-126 may lose
+it whole (flush to zero).
 """
 
 from __future__ import annotations
@@ -21,6 +23,8 @@ from dsa_crosscheck.reference.query import QueryStages
 from dsa_crosscheck.reference.rope import rope
 
 RSQRT_ROUNDINGS = 4
+"""An approximate reciprocal square root is within 2 ulp, each up to two unit roundoffs."""
+
 EXP_ROUNDINGS = 4.0
 EXP_ROUNDINGS_PER_UNIT = 2.4
 """A float32 exp of z is within (4 + 2.4 |z|) u: CUDA's fast intrinsic is 2 + floor(1.16 |z|) ulp."""
@@ -38,10 +42,16 @@ class RotatedBound:
 def pool_bound(kv_score: np.ndarray, position_bias: np.ndarray, model: AccumulatorModel) -> np.ndarray:
     """Bound [groups, head_dim] of the pooled key.
 
-    A logit is rounded once (u |l|), the maximum likewise, their difference once (u |z|), so the
-    exponential is off by the factor exp(eta) with eta = those plus its own roundings. Then
-    out = sum p kv moves by at most sum p |kv - out| expm1(eta), and the two sums, the product and
-    the quotient add gamma of their roundings times sum p |kv|.
+    The largest logit is subtracted before the exponential, and sums run in any order the model allows.
+    A logit is rounded once (u |l|), the maximum likewise, their difference once (u |z|), and the
+    exponential adds its own roundings, so it is off by a factor within exp(+-eta): p becomes
+    p (1 + d), |d| <= h = expm1(eta). With shares s = p / sum p and the quotient formed exactly,
+
+        out' - out = sum s d (kv - out) / (1 + sum s d),
+
+    which is at most sum s h |kv - out| / (1 - sum s h); a weighted mean also never leaves the range of
+    its values. The products, the two sums and the quotient then add gamma of their roundings times the
+    mean of |kv| under the same moved shares. Shares and products below 2^-126 may be lost.
     """
     ratio, columns = position_bias.shape
     groups = kv_score.shape[0] // ratio
@@ -58,12 +68,24 @@ def pool_bound(kv_score: np.ndarray, position_bias: np.ndarray, model: Accumulat
     z = logits - top
     share = np.exp(z)
     share /= share.sum(axis=1, keepdims=True)
-    out = (share * kv).sum(axis=1, keepdims=True)
-    with np.errstate(invalid="ignore"):
+    with np.errstate(invalid="ignore", over="ignore"):
         eta = model.unit * (np.abs(logits) + np.abs(top) + np.abs(z) * (1 + EXP_ROUNDINGS_PER_UNIT) + EXP_ROUNDINGS)
-        moved = np.where(share > 0, share * np.abs(kv - out) * np.expm1(2 * eta), 0.0)
-    sums = model.gamma(2 * model.roundings(2 * ratio) + 3)
-    return moved.sum(axis=1) + sums * (share * np.abs(kv)).sum(axis=1) + FP32_TINY * np.abs(kv).sum(axis=1)
+        wrong = np.where(share > 0, share * np.expm1(eta), 0.0)
+    _, moved, lost = _moved_mean(kv, share, wrong)
+    mean, spread, _ = _moved_mean(np.abs(kv), share, wrong)
+    return moved + model.gamma(2 * model.roundings(2 * ratio) + 3) * (mean + spread) + FP32_TINY * lost
+
+
+def _moved_mean(values: np.ndarray, share: np.ndarray, wrong: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Mean of ``values`` over axis 1 under ``share``, how far shares off by ``wrong`` move it, and the
+    factor of 2^-126 that lost shares and products cost."""
+    mean = (share * values).sum(axis=1, keepdims=True)
+    distance = np.abs(values - mean)
+    total = wrong.sum(axis=1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        moved = np.where(total < 1, (wrong * distance).sum(axis=1) / (1 - total), np.inf)
+    lost = 2 * (distance.sum(axis=1) + values.shape[1] + 1)
+    return mean[:, 0], np.minimum(moved, distance.max(axis=1)), lost
 
 
 def key_bound(
@@ -104,32 +126,55 @@ def query_bound(
 
 
 def _rms_bound(keys: KeyStages, weight: np.ndarray, c: Conventions, model: AccumulatorModel) -> np.ndarray:
-    """The sum of squares is relatively right to gamma_(n+2) with mean and eps; its root halves that."""
-    del weight, c
+    """The mean of squares plus eps is relatively right to gamma_(roundings + 3): product, mean and eps.
+
+    Its inverse square root halves that and adds its own roundings; two products follow, and one
+    rounding is left over, which covers the second order of the halving.
+    """
     n = keys.pooled.shape[-1]
-    return model.gamma((model.roundings(n) + 3) / 2 + RSQRT_ROUNDINGS + 3) * np.abs(keys.normed) + FP32_TINY
+    relative = model.gamma((model.roundings(n) + 3) / 2 + RSQRT_ROUNDINGS + 3)
+    inverse = 1 / np.sqrt((keys.pooled**2).mean(axis=-1, keepdims=True) + c.norm_eps)
+    return relative * np.abs(keys.unrounded_normed) + FP32_TINY * _product_losses(keys.pooled, weight, inverse)
 
 
 def _layer_bound(keys: KeyStages, weight: np.ndarray, c: Conventions, model: AccumulatorModel) -> np.ndarray:
-    """The mean is off by gamma mean|x|; that shifts every centred element and the variance."""
+    """LayerNorm with the mean removed before squaring.
+
+    The mean is off by gamma mean|x|, a centred element by that and one rounding: d. The variance moves
+    by a factor within 1 +- t, t from mean(2 |c| d + d^2) / variance and the roundings of its sum, but
+    never below eps. The element, the inverse root, the weight and the bias follow.
+    """
     x = keys.pooled
     n = x.shape[-1]
-    centred = x - x.mean(axis=-1, keepdims=True)
+    one = model.gamma(1)
+    centred = np.abs(x - x.mean(axis=-1, keepdims=True))
     shift = model.gamma(model.roundings(n) + 1) * np.abs(x).mean(axis=-1, keepdims=True)
-    moved = shift + model.gamma(1) * np.abs(centred)
+    moved = shift + one * (centred + shift)
     variance = (centred**2).mean(axis=-1, keepdims=True) + c.norm_eps
-    squares = (2 * np.abs(centred) * moved + moved**2).mean(axis=-1, keepdims=True) / variance
-    relative = (squares + model.gamma(model.roundings(n) + 3)) / 2 + model.gamma(RSQRT_ROUNDINGS + 3)
+    roundings = model.gamma(model.roundings(n) + 3)
+    squares = (2 * centred * moved + moved**2).mean(axis=-1, keepdims=True) / variance
+    wrong = squares + roundings * (1 + squares)
+    least = np.maximum(variance * (1 - wrong), c.norm_eps * (1 - roundings))
+    root = np.maximum(np.sqrt(variance / least) - 1, 1 - 1 / np.sqrt(1 + wrong))
+    relative = root + model.gamma(RSQRT_ROUNDINGS + 3) * (1 + root)
+    inverse = 1 / np.sqrt(least)
     gain = np.abs(np.asarray(weight, np.float64)) / np.sqrt(variance)
-    scaled = gain * (moved + (np.abs(centred) + moved) * relative)
-    return scaled + model.gamma(1) * (np.abs(keys.normed) + scaled) + FP32_TINY
+    scaled = gain * (moved + (centred + moved) * relative)
+    scaled += FP32_TINY * _product_losses(centred + moved, weight, inverse)
+    return scaled + one * (np.abs(keys.unrounded_normed) + scaled)
+
+
+def _product_losses(x: np.ndarray, weight: np.ndarray, inverse: np.ndarray) -> np.ndarray:
+    """What losses of 1 on the way to x * inverse * weight, multiplied in any order, may grow to together."""
+    return 4 * (1 + np.abs(x)) * (1 + np.abs(np.asarray(weight, np.float64))) * (1 + inverse)
 
 
 def _rope_bound(
     x: np.ndarray, bound: np.ndarray, table: np.ndarray, positions: np.ndarray, c: Conventions, model: AccumulatorModel
 ) -> np.ndarray:
     """Two products and a sum: gamma_3 (|a c| + |b s|), plus the inputs' errors turned with them."""
-    return _rope_magnitude(bound + model.gamma(3) * np.abs(x), table, positions, c)
+    moved = bound + model.gamma(3) * (np.abs(x) + bound)
+    return _rope_magnitude(moved, table, positions, c) + 3 * FP32_TINY
 
 
 def _rope_magnitude(x: np.ndarray, table: np.ndarray, positions: np.ndarray, c: Conventions) -> np.ndarray:
@@ -141,13 +186,14 @@ def _rope_magnitude(x: np.ndarray, table: np.ndarray, positions: np.ndarray, c: 
 
 
 def _rotate_bound(x: np.ndarray, bound: np.ndarray, on: bool, c: Conventions, model: AccumulatorModel) -> np.ndarray:
-    """Every output is a signed sum of all inputs: one value a vector."""
+    """Every output is a signed sum of all inputs, in any order or tree, and a factor: one value a vector."""
     if not on:
         return bound
     n = x.shape[-1]
-    total = (bound + model.gamma(model.roundings(n) + 3) * (np.abs(x) + bound)).sum(axis=-1, keepdims=True)
+    moved = bound + model.gamma(model.roundings(n) + 3) * (np.abs(x) + bound) + 2 * FP32_TINY
+    total = moved.sum(axis=-1, keepdims=True)
     divisor = np.sqrt(n) if c.hadamard_scale == "orthonormal" else 1.0
-    return np.broadcast_to(total / divisor, x.shape)
+    return np.broadcast_to(total / divisor + FP32_TINY, x.shape)
 
 
 def _after_point(point: str, values: np.ndarray, bound: np.ndarray, c: Conventions) -> np.ndarray:

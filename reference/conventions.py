@@ -20,8 +20,8 @@ CHOICES: dict[str, tuple[object, ...]] = {
     "hadamard_query": (True, False),
     "hadamard_order": ("natural", "sequency", None),
     "hadamard_scale": ("orthonormal", "none", None),
-    "lane_order_key": ("lane-major", "strided", "bit-reversed"),
-    "lane_order_query": ("lane-major", "strided", "bit-reversed"),
+    "lane_order_key": ("lane-major", "strided", "bit-reversed", "sequency"),
+    "lane_order_query": ("lane-major", "strided", "bit-reversed", "sequency"),
     "query_scale_in": ("weights", "record", None),
     "weight_dtype": ("fp32", "bf16"),
     "weight_scale": ("head_dim^-1/2 heads^-1/2", "none"),
@@ -114,6 +114,8 @@ class Conventions:
             applies = self.hadamard_key or self.hadamard_query
         elif name == "query_scale_in":
             applies = self.query.scale_bytes > 0
+            if self.query.spec.bits == 4:
+                return ("record",)  # a head has several scales, and one weight
         if None not in choices:
             return choices
         return tuple(c for c in choices if c is not None) if applies else (None,)
@@ -132,7 +134,8 @@ class Conventions:
             codec = getattr(self, operand).with_field(field, value)
             changes: dict[str, object] = {operand: codec}
             if operand == "query":
-                changes["query_scale_in"] = (self.query_scale_in or "record") if codec.scale_bytes else None
+                keep = self.query_scale_in or "record"
+                changes["query_scale_in"] = None if not codec.scale_bytes else "record" if codec.spec.bits == 4 else keep
             return replace(self, **changes)  # type: ignore[arg-type]
         changes = {path: value}
         if path in ("hadamard_key", "hadamard_query"):

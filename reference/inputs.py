@@ -101,7 +101,7 @@ class Inputs:
         table = np.pad(self.block_table, ((0, 0), (0, 1)), constant_values=-1)
         page = table[self.key_request, np.minimum(self.key_index // g.page_size, sizes["max_pages"])].astype(np.int64)
         expected = page * g.page_size + self.key_index % g.page_size
-        wrong = stored & ((page < 0) | (expected != self.slots))
+        wrong = stored & (expected != self.slots)
         if wrong.any():
             k = int(np.flatnonzero(wrong)[0])
             place = f"belongs at slot {expected[k]}" if page[k] >= 0 else "has no page there"

@@ -1,8 +1,10 @@
 """Accumulator models: what a correct kernel may do with a sum, as rows of data.
 
 A bound is derived from a model and the inputs, never written as a literal tolerance. Notation as in
-N. Higham, Accuracy and Stability of Numerical Algorithms (2nd ed.), chapter 3: unit roundoff u and
-gamma_n = n u / (1 - n u), which bounds the relative error of n roundings in any order.
+N. J. Higham, Accuracy and Stability of Numerical Algorithms (2nd ed., 2002), chapter 3: unit roundoff
+u and gamma_n = n u / (1 - n u). By lemma 3.1 a product of n factors (1 + d)^(+-1), |d| <= u, is
+1 + t with |t| <= gamma_n; a sum of n numbers in any order multiplies each by at most n - 1 such
+factors, along a balanced tree by log2 n.
 """
 
 from __future__ import annotations
@@ -15,6 +17,15 @@ BF16_UNIT = 2.0**-8
 FP16_UNIT = 2.0**-11
 FP32_TINY = 2.0**-126
 """Below this magnitude float32 arithmetic may lose everything (flush to zero)."""
+
+
+@dataclass(frozen=True)
+class DotError:
+    """Error of a dot product: ``norms`` |q|_2 |k|_2 + ``peaks`` |q|_max |k|_max + ``value`` |q . k|."""
+
+    norms: float
+    peaks: float
+    value: float
 
 
 @dataclass(frozen=True)
@@ -52,19 +63,43 @@ class AccumulatorModel:
         """gamma_n of the working arithmetic."""
         return n * self.unit / (1.0 - n * self.unit)
 
-    def dot_error(self, terms: int) -> float:
-        """Error of a dot product relative to |q| |k|: rounded products, operand scaling and the sum.
+    def dot_error(self, terms: int) -> DotError:
+        """Error of a dot product q . k of ``terms`` elements.
 
-        Three roundings an element are allowed before the sum: each operand times its scale, and
-        the product. With a narrow accumulator every instruction truncates its ``accumulate``
-        products and the running sum to ``accumulator_bits`` bits of the largest of them, each by
-        less than 2^(1 - bits) of a magnitude that is at most |q| |k|.
+        Three roundings an element are allowed before the sum: each operand times its scale, and the
+        product. With those of the sum, |error| <= gamma_(roundings + 3) sum |q_d k_d| (Higham, equation
+        3.7 and problem 3.1), and sum |q_d k_d| <= N = |q|_2 |k|_2.
+
+        A matrix unit forms the products exactly. Each instruction takes ``accumulate`` of them, in any
+        grouping, and the running sum R, and cuts every addend to a multiple of 2^(1 - bits) times a
+        power of two that is at most the largest of them: by less than c max(R, P), c = 2^(1 - bits), P
+        the largest product. A first instruction has no running sum: m c P for its m products. The
+        others have terms - m products and a running sum each, and every chain of instructions ends in
+        one more cut. P <= |q|_max |k|_max. R, and P too, is a sum of some of the products, so at most
+        the sum of the positive or that of the negative ones:
+
+            max(R, P) <= X = (sum |q_d k_d| + |q . k|) / 2 <= (N + |q . k|) / 2,
+
+        plus the cuts made before. With n = terms - m + ceil(terms / m) the error is at most
+        c (m P + n X) / (1 - c n), whatever the direction of the cuts. Source of
+        the unit: M. Fasi, N. J. Higham, M. Mikaitis, S. Pranesh, Numerical behavior of NVIDIA tensor
+        cores, PeerJ Computer Science 7:e330, 2021.
+
+        ``ValueError`` when the accumulator is too narrow for a bound: c n >= 1.
         """
         ordinary = self.gamma(self.roundings(terms) + 3)
         if self.accumulator_bits is None:
-            return ordinary
-        addends = terms + ceil(terms / self.accumulate)
-        return ordinary + addends * 2.0 ** (1 - self.accumulator_bits)
+            return DotError(ordinary, 0.0, 0.0)
+        cut = 2.0 ** (1 - self.accumulator_bits)
+        first = min(terms, self.accumulate)
+        later = terms - first + ceil(terms / self.accumulate)
+        if cut * later >= 1.0:
+            raise ValueError(
+                f"`AccumulatorModel(accumulator_bits=...)` should be at least {later.bit_length() + 1} "
+                f"for {terms} terms, got {self.accumulator_bits}"
+            )
+        cut /= 1.0 - cut * later
+        return DotError(ordinary + cut * later / 2, cut * first, cut * later / 2)
 
 
 _ROWS = (

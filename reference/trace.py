@@ -21,7 +21,6 @@ from dsa_crosscheck.reference.record import pack_record
 from dsa_crosscheck.reference.score import Scores, score
 from dsa_crosscheck.reference.select import select
 
-
 STAGES = (
     "pooled_stretch",
     "keys",

@@ -32,9 +32,20 @@ class Candidate(Protocol):
       request_of_row int32 [rows], lengths int32 [rows]) -> [rows, max_length]``: columns past a
       row's length are not read.
     - ``select(scores [rows, n], lengths int32 [rows], topk: int) -> int32 [rows, topk]``.
+    - ``score_into(codes, weights, cache, block_table, request_of_row, lengths,
+      out [rows, >= max_length]) -> None``, beside ``score``: the same scores into memory of the
+      caller. Rows of ``out`` may lie further apart than they are long, at any distance; no cell
+      outside the view is written.
     - ``run(inputs: Inputs) -> dict``, instead of or beside the others, for an implementation that
-      fuses them: ``selection`` int32 [rows, topk], and ``keys``, ``query``, ``scores`` if it shows
-      them. It then stands for the end-to-end comparison.
+      fuses them: ``selection`` int32 [rows, topk], and ``keys``, ``query``, ``cache``, ``scores`` if
+      it shows them. It then stands for the end-to-end comparison.
+
+    Optional attributes: ``returns``, ``logical`` (default) or ``physical``: whether ``run`` selects
+    indices within the row's request, or slots page * page_size + offset; ``cache``, a
+    ``CacheDescription`` of the cache it works on, refused when the inputs' cache differs.
+
+    Every method may be called again with the same arguments, with rows in another order or fewer of
+    them, and with anything at all in bytes that no row may read.
     """
 
     name: str

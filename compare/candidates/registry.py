@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import entry_points
 from typing import Any
 
 from dsa_crosscheck.reference.conventions import Conventions
@@ -16,7 +16,8 @@ from dsa_crosscheck.reference.conventions import Conventions
 GROUP = "dsa_crosscheck.candidates"
 
 BUILT_IN: dict[str, str] = {
-    "emulated": "dsa_crosscheck.compare.candidates.emulated:Emulated",
+    "emulated": "dsa_crosscheck.compare.candidates.kernels:Emulated",
+    "cuda": "dsa_crosscheck.compare.candidates.kernels:Cuda",
     "unfused": "dsa_crosscheck.compare.candidates.unfused:Unfused",
     "transformers-v4": "dsa_crosscheck.compare.candidates.transformers_v4:TransformersV4",
 }
@@ -34,17 +35,10 @@ def load(name: str, conventions: Conventions | None) -> Any:
     else with nothing; any other object is used as it is. Entry points of the group
     ``dsa_crosscheck.candidates`` are imported only when named, so a broken plug-in harms nobody
     else. ``package.module:object`` is looked for in the working directory first. ``CandidateError``
-    tells the known names, or why loading one failed; two plug-ins of one name are an error.
+    tells the known names, or why loading one failed. A built-in name cannot be taken over, and one
+    that two plug-ins share is an error for those who ask for it.
     """
-    target = BUILT_IN.get(name)
-    anyones = False
-    if target is None:
-        found = plugins().get(name)
-        anyones = found is None and ":" in name
-        target = found.value if found is not None else name if anyones else None
-    if target is None:
-        known = ", ".join([*BUILT_IN, *plugins()])
-        raise CandidateError(f"`--candidate` should be one of {known}, or package.module:object; got {name!r}")
+    target, anyones = _target(name)
     module, _, attribute = target.partition(":")
     try:
         with _working_directory_first() if anyones else nullcontext():
@@ -62,13 +56,28 @@ def load(name: str, conventions: Conventions | None) -> Any:
     return thing
 
 
-def plugins() -> dict[str, EntryPoint]:
-    """Installed plug-ins by name, not loaded. ``CandidateError`` when two share a name."""
-    found: dict[str, EntryPoint] = {}
+def _target(name: str) -> tuple[str, bool]:
+    """``module:object`` of a name, and whether the name itself was that."""
+    if name in BUILT_IN:
+        return BUILT_IN[name], False
+    found = plugins()
+    offers = found.get(name, [])
+    if len(offers) > 1:
+        raise CandidateError(f"`--candidate` {name!r} is the name of several plug-ins: {', '.join(offers)}")
+    if offers:
+        return offers[0], False
+    if ":" in name:
+        return name, True
+    known = ", ".join([*BUILT_IN, *sorted(found)])
+    raise CandidateError(f"`--candidate` should be one of {known}, or package.module:object; got {name!r}")
+
+
+def plugins() -> dict[str, list[str]]:
+    """What installed plug-ins offer, ``package.module:object`` by name, not imported."""
+    found: dict[str, list[str]] = {}
     for entry in entry_points(group=GROUP):
-        if entry.name in found or entry.name in BUILT_IN:
-            raise CandidateError(f"two candidates are called {entry.name!r}: {entry.value} is the second")
-        found[entry.name] = entry
+        if entry.name not in BUILT_IN:
+            found.setdefault(entry.name, []).append(f"{entry.module}:{entry.attr}")
     return found
 
 

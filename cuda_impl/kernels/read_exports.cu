@@ -5,6 +5,7 @@
 #include "binding.cuh"
 #include "pool.cuh"
 #include "score.cuh"
+#include "score_hopper.cuh"
 #include "topk.cuh"
 
 namespace dsa {
@@ -40,9 +41,23 @@ void pool(TensorView kv_score, TensorView position_bias, TensorView pooled) {
          dim3(kPoolThreads), 0, on.stream, raw, bias, out, groups, head_dim);
 }
 
+// What the matrix unit of a Hopper GPU takes for a codec.
+#if defined(__CUDACC__)
+template <class Codec>
+struct HopperOperand;
+template <>
+struct HopperOperand<Fp8> { using type = hopper::Fp8Operand; };
+template <>
+struct HopperOperand<Bf16> { using type = hopper::Bf16Operand; };
+template <>
+struct HopperOperand<Fp4> { using type = hopper::Fp4Operand; };
+#endif
+
+// `paired`: rows 2i and 2i + 1 belong to one request, so that its keys need to be read once for both.
 template <class Codec>
 void paged_scores(TensorView codes, TensorView weights, TensorView cache, TensorView block_table,
-                  TensorView request_of_row, TensorView lengths, TensorView scores, int64_t page_size) {
+                  TensorView request_of_row, TensorView lengths, TensorView scores, int64_t page_size,
+                  bool paired) {
   constexpr int64_t kTokenWords = Codec::kValueWords + Codec::kScaleWords;
   ScoreArguments a;
   a.codes = words("codes", codes, {any_size, any_size, 4 * Codec::kQueryWords});
@@ -56,11 +71,15 @@ void paged_scores(TensorView codes, TensorView weights, TensorView cache, Tensor
   a.scores = data<float>("scores", scores, f32, {rows, any_size});
   a.page_words = kTokenWords * page_size;
   a.max_length = scores.size(1);
+  a.rows = rows;
   a.key_blocks = ceil_divide(a.max_length, kScoreThreads);
   a.max_pages = block_table.size(1);
   a.page_size = page_size;
   a.heads = heads;
   OnDevice on(scores);
+#if defined(__CUDACC__)
+  if (hopper::try_launch<typename HopperOperand<Codec>::type>(a, paired, on.stream)) return;
+#endif
   launch("paged_scores", score_kernel<Codec>, dim3(grid_size("scores", rows * a.key_blocks)), dim3(kScoreThreads),
          score_shared_bytes(heads), on.stream, a);
 }

@@ -33,6 +33,7 @@ struct ScoreArguments {
   float* scores;                  // [rows, max_length]
   int64_t page_words;
   int64_t max_length;
+  int64_t rows;
   int64_t key_blocks;  // blocks of kScoreThreads keys that cover max_length
   int max_pages;
   int page_size;

@@ -77,7 +77,7 @@ def paged_scores(
     scores = weights.new_empty(sizes["rows"], width)
     if width:
         getattr(kernels_for(scores.device), kernel)(
-            codes, weights, cache, block_table, request_of_row, lengths, scores, page_size
+            codes, weights, cache, block_table, request_of_row, lengths, scores, page_size, _paired(request_of_row)
         )
     return scores
 
@@ -107,3 +107,9 @@ def _check_pages(
             f"`paged_scores(block_table=...)` should name pages in [0, {pages}) below a row's length, "
             f"got {int(block_table[request, page])} for page {page} of request {request}"
         )
+
+
+def _paired(request_of_row: torch.Tensor) -> bool:
+    """Whether rows 2i and 2i + 1 always belong to one request: two decode steps at once."""
+    pairs = request_of_row.view(-1, 2) if request_of_row.shape[0] % 2 == 0 else None
+    return pairs is not None and bool((pairs[:, 0] == pairs[:, 1]).all())

@@ -12,8 +12,9 @@ def to_stored_order(x: torch.Tensor, order: str) -> torch.Tensor:
 
     ``lane-major``: lane l stores consecutive elements, which is the natural order. ``strided``: lane
     l stores elements l, l + 32, l + 64, ... one after another. ``bit-reversed``: place i stores the
-    element whose index is i with its bits reversed. Raises ``ValueError`` when ``strided`` meets a
-    head_dim that 32 lanes do not divide.
+    element whose index is i with its bits reversed, ``sequency`` the one whose Walsh function changes
+    its sign i times. Raises ``ValueError`` when ``strided`` meets a head_dim that 32 lanes do not
+    divide.
     """
     head_dim = x.shape[-1]
     if order == "strided":
@@ -22,6 +23,10 @@ def to_stored_order(x: torch.Tensor, order: str) -> torch.Tensor:
                 f"`to_stored_order(x=...)` should have a multiple of {WARP} elements to be strided, got {head_dim}"
             )
         return x.unflatten(-1, (head_dim // WARP, WARP)).transpose(-1, -2).flatten(-2)
+    if order == "sequency":
+        # Walsh function i is the natural one at the reversed bits of i's Gray code.
+        place = torch.arange(head_dim, device=x.device)
+        return to_stored_order(x, "bit-reversed")[..., place ^ (place >> 1)]
     if order == "bit-reversed":
         bits = head_dim.bit_length() - 1
         # Reversing the bits of an index reverses the axes of the vector seen as 2 x 2 x ... x 2.

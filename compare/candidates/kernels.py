@@ -1,4 +1,4 @@
-"""Candidate ``emulated``: the project's CUDA kernels, the same sources run on a CPU."""
+"""Candidates ``emulated`` and ``cuda``: the project's CUDA kernels, run on a CPU or on a GPU."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import fields
 import torch
 
 from dsa_crosscheck.compare.call import Unsupported
-from dsa_crosscheck.cuda_impl import build
 from dsa_crosscheck.cuda_impl.ops.pool import pool
 from dsa_crosscheck.cuda_impl.ops.query import QUERY_POINTS, encode_query
+from dsa_crosscheck.cuda_impl.ops.runtime import kernels_for
 from dsa_crosscheck.cuda_impl.ops.score import HEAD_DIM, paged_scores, score_kernel
 from dsa_crosscheck.cuda_impl.ops.store import store_keys
 from dsa_crosscheck.cuda_impl.ops.topk import topk as exact_topk
@@ -25,19 +25,20 @@ PARAMETERS = frozenset(
 """Fields the kernels take as arguments, or that reach them as positions and lengths."""
 
 
-class Emulated:
+class Kernels:
     """The kernels under the fused production path's conventions, for every format they are built for.
 
     Raises ``Unsupported`` naming the first field that no kernel implements, or a codec without a
     kernel; ``BuildError`` when the kernels can't be built.
     """
 
-    name = "emulated"
+    name: str
+    device: str
 
     def __init__(self, conventions: Conventions | None) -> None:
         self.conventions = conventions or DEFAULT
-        _check_supported(self.conventions)
-        build.load_emulated()
+        _check_supported(self.name, self.conventions)
+        kernels_for(torch.device(self.device))
 
     def pool(self, kv_score: torch.Tensor, position_bias: torch.Tensor) -> torch.Tensor:
         """See ``Candidate``."""
@@ -101,26 +102,45 @@ class Emulated:
         return cache.shape[1] // self.conventions.key.record_bytes(HEAD_DIM)
 
 
-def _check_supported(c: Conventions) -> None:
+class Emulated(Kernels):
+    """The kernels' sources run on this CPU."""
+
+    name = "emulated"
+    device = "cpu"
+
+
+class Cuda(Kernels):
+    """The kernels built by nvcc for the GPU that is there; ``Unsupported`` without one."""
+
+    name = "cuda"
+    device = "cuda"
+
+    def __init__(self, conventions: Conventions | None) -> None:
+        if not torch.cuda.is_available():
+            raise Unsupported("candidate 'cuda' needs a CUDA GPU that torch can use, and found none")
+        super().__init__(conventions)
+
+
+def _check_supported(name: str, c: Conventions) -> None:
     """The kernels implement one path; what they take as arguments may differ from it."""
     for field in fields(c):
         value, only = getattr(c, field.name), getattr(DEFAULT, field.name)
         if field.name not in PARAMETERS and value != only:
-            raise Unsupported(f"candidate 'emulated' implements only {field.name}={only!r}, got {value!r}")
+            raise Unsupported(f"candidate {name!r} implements only {field.name}={only!r}, got {value!r}")
     if not c.bf16_points <= QUERY_POINTS:
         raise Unsupported(
-            f"candidate 'emulated' rounds only at {sorted(QUERY_POINTS)}, got bf16_points={sorted(c.bf16_points)}"
+            f"candidate {name!r} rounds only at {sorted(QUERY_POINTS)}, got bf16_points={sorted(c.bf16_points)}"
         )
     if c.topk_order == "score":
-        raise Unsupported("candidate 'emulated' returns keys in index order, got topk_order='score'")
+        raise Unsupported(f"candidate {name!r} returns keys in index order, got topk_order='score'")
     if c.key.spec.bits != c.query.spec.bits:
         raise Unsupported(
-            f"candidate 'emulated' scores operands of one width, got key {c.key.format} and query {c.query.format}"
+            f"candidate {name!r} scores operands of one width, got key {c.key.format} and query {c.query.format}"
         )
     folded = c.query.spec.bits == 8 and c.query.scale_bytes > 0
     if c.query.scale_bytes and (c.query_scale_in == "weights") != folded:
         raise Unsupported(
-            f"candidate 'emulated' folds fp8 query scales into the weights and keeps fp4 scales beside the "
+            f"candidate {name!r} folds fp8 query scales into the weights and keeps fp4 scales beside the "
             f"codes, got query_scale_in={c.query_scale_in!r} for {c.query.format}"
         )
     try:
