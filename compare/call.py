@@ -22,12 +22,16 @@ class Unsupported(ValueError):
     """A candidate cannot run this combination at all: a usage error, not a fault."""
 
 
-def call(candidate: Any, stage: str, *args: np.ndarray | int, writes: int | None = None) -> tuple[np.ndarray, ...]:
+def call(
+    candidate: Any, stage: str, *args: np.ndarray | torch.Tensor | int, writes: int | None = None
+) -> tuple[np.ndarray, ...]:
     """Call ``candidate.<stage>`` with torch tensors on its device; its tensors as numpy arrays.
 
-    ``writes``: position of the one argument that the stage fills in place, which is then returned
-    first. Raises ``CandidateFault`` when the call raises or exits (except ``Unsupported``), when a
-    result is not a tensor that numpy can hold, or when any other argument was changed.
+    A numpy array is given as a copy; a tensor as it is, so that the caller can see what became of it
+    and of the memory around it. ``writes``: position of the one argument that the stage fills in
+    place, which is then returned first. Raises ``CandidateFault`` when the call raises or exits
+    (except ``Unsupported``), when a result is not a tensor that numpy can hold, or when any other
+    argument was changed.
     """
     device = getattr(candidate, "device", "cpu")
     tensors = [torch.from_numpy(a.copy()).to(device) if isinstance(a, np.ndarray) else a for a in args]
@@ -41,7 +45,7 @@ def call(candidate: Any, stage: str, *args: np.ndarray | int, writes: int | None
     for place, (before, after) in enumerate(zip(args, tensors, strict=True)):
         if place == writes or not isinstance(before, np.ndarray):
             continue
-        if not np.array_equal(_numpy(after), before, equal_nan=before.dtype.kind == "f"):
+        if not same_bytes(_numpy(after), before):
             raise CandidateFault(Verdict.VIOLATION, f"{stage} wrote to its argument {place + 1}, an input")
     if writes is not None:
         return (_numpy(tensors[writes]),)
@@ -67,6 +71,12 @@ def expect(stage: str, name: str, array: np.ndarray, shape: tuple[int, ...], dty
             f"{stage} should return {name} as {names} {list(shape)}, got {array.dtype} {list(array.shape)}",
         )
     return array
+
+
+def same_bytes(first: np.ndarray, second: np.ndarray) -> bool:
+    """Whether two arrays of one dtype hold the same bytes: a NaN equals itself, the two zeros differ."""
+    left, right = (np.ascontiguousarray(a).reshape(-1).view(np.uint8) for a in (first, second))
+    return np.array_equal(left, right)
 
 
 def _numpy(tensor: Any) -> np.ndarray:

@@ -9,7 +9,14 @@ import numpy as np
 from dsa_crosscheck.reference.codec_spec import Codec
 from dsa_crosscheck.reference.formats import Format
 from dsa_crosscheck.reference.models import FP32_UNIT
-from dsa_crosscheck.reference.quantise import Quantised, encode, group_scales, quantise
+from dsa_crosscheck.reference.quantise import (
+    Quantised,
+    code_midpoints,
+    code_values,
+    encode,
+    group_scales,
+    quantise,
+)
 
 SCALE_SLACK = 4 * FP32_UNIT
 """Relative freedom of a float32 scale beyond its amax: two ulp, for an approximate division."""
@@ -46,7 +53,8 @@ def certify_scales(values: np.ndarray, bound: np.ndarray, scales: np.ndarray, co
     own rule, monotone, turns both ends into scales. A power of two must be exactly one of those
     between the ends.
     """
-    grouped = (*values.shape[:-1], scales.shape[-1], -1)
+    groups = scales.shape[-1]
+    grouped = (*values.shape[:-1], groups, values.shape[-1] // groups)
     magnitude = np.abs(values).reshape(grouped)
     spread = bound.reshape(grouped)
     low = group_scales(np.maximum(magnitude - spread, 0).max(axis=-1).astype(np.float32), codec)
@@ -72,11 +80,11 @@ def certify_codes(
     steps = np.abs(order - code_order(reference.codes, codec.spec))
     explained = _admits(target, slack, order, codec)
     factor = np.where(steps == 0, 0.0, np.inf)
-    differ = np.flatnonzero(((steps > 0) | ~explained).reshape(-1))
-    if differ.size:
-        flat = (target.reshape(-1)[differ], slack.reshape(-1)[differ], order.reshape(-1)[differ])
-        factor.reshape(-1)[differ] = _smallest_factor(*flat, codec)
     nan = _is_nan(got.codes, codec.spec)
+    differ = np.flatnonzero((((steps > 0) | ~explained) & ~nan).reshape(-1))
+    if differ.size:
+        some = [array.reshape(-1)[differ] for array in (target, slack, order, explained)]
+        factor.reshape(-1)[differ] = _smallest_factor(some[0], some[1], some[2], some[3], codec)
     return CodeCertificate(steps, explained & ~nan, np.where(nan, np.inf, factor))
 
 
@@ -113,20 +121,39 @@ def _order_of(values: np.ndarray, codec: Codec) -> np.ndarray:
     return code_order(quantise(x, codec).codes, codec.spec)
 
 
-def _smallest_factor(target: np.ndarray, slack: np.ndarray, order: np.ndarray, codec: Codec) -> np.ndarray:
-    """Smallest f such that some value within f * slack of the target has this code, by bisection."""
-    low, high = np.zeros(target.shape), np.ones(target.shape)
-    for _ in range(60):
-        short = ~_admits(target, high * slack, order, codec)
-        if not short.any():
-            break
-        high = np.where(short, high * 4, high)
-    hopeless = ~_admits(target, high * slack, order, codec)
-    for _ in range(40):
-        middle = (low + high) / 2
-        inside = _admits(target, middle * slack, order, codec)
-        low, high = np.where(inside, low, middle), np.where(inside, middle, high)
-    return np.where(hopeless, np.inf, high)
+def _smallest_factor(
+    target: np.ndarray, slack: np.ndarray, order: np.ndarray, explained: np.ndarray, codec: Codec
+) -> np.ndarray:
+    """Smallest f such that some value within f * slack of the target has this code: distance / slack.
+
+    The distance leaves out that values are rounded to float32 first and whom a midpoint belongs to;
+    ``explained`` does not, and decides on which side of 1 the factor lies.
+    """
+    low, high = _code_interval(order, codec)
+    distance = np.maximum(np.maximum(low - target, target - high), 0.0)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        factor = np.where(distance > 0, distance / slack, 0.0)
+    return np.where(explained, np.minimum(factor, 1.0), np.maximum(factor, np.nextafter(1.0, 2.0)))
+
+
+def _code_interval(order: np.ndarray, codec: Codec) -> tuple[np.ndarray, np.ndarray]:
+    """Scaled values that are rounded to the code of each order, float64 ends included."""
+    size = np.abs(order)
+    low, high = (_boundary(size - 1, codec.spec), _boundary(size, codec.spec))
+    low = np.where(size == 0, -high, low)
+    return np.where(order < 0, -high, low), np.where(order < 0, -low, high)
+
+
+def _boundary(below: np.ndarray, spec: Format) -> np.ndarray:
+    """Midpoint between the magnitudes ``below`` and ``below`` + 1; inf past the largest one."""
+    below = np.maximum(below, 0)
+    if spec.bits <= 8:
+        midpoints = np.append(code_midpoints(spec), np.inf)
+        return midpoints[np.minimum(below, midpoints.size - 1)]
+    dtype = np.uint16 if spec.bits == 16 else np.uint32
+    with np.errstate(invalid="ignore"):
+        middle = (code_values(below.astype(dtype), spec) + code_values((below + 1).astype(dtype), spec)) / 2
+    return np.where(np.isnan(middle), np.inf, middle)
 
 
 def _is_nan(codes: np.ndarray, spec: Format) -> np.ndarray:

@@ -9,16 +9,23 @@ import numpy as np
 
 from dsa_crosscheck.compare.call import CandidateFault
 from dsa_crosscheck.compare.candidates.protocol import FUSED, STAGES, offers
+from dsa_crosscheck.compare.census import tie_census
+from dsa_crosscheck.compare.comparable import CacheDescription, describe, disagreement
+from dsa_crosscheck.compare.diagnosis.evidence import Evidence
+from dsa_crosscheck.compare.diagnosis.explanation import Explanation
 from dsa_crosscheck.compare.environment import environment
 from dsa_crosscheck.compare.noise import calc_diff, cosine, format_noise, mean_and_worst, overlaps
+from dsa_crosscheck.compare.physical import returned_kind
+from dsa_crosscheck.compare.repeatability.budget import REPEATS
+from dsa_crosscheck.compare.repeatability.check import check_repeatability
 from dsa_crosscheck.compare.report import Report, Selection
 from dsa_crosscheck.compare.setup import Setup
 from dsa_crosscheck.compare.stage_result import StageResult
 from dsa_crosscheck.compare.stages import CHECKS, Outputs
-from dsa_crosscheck.compare.stages.run import END_TO_END, check_run
+from dsa_crosscheck.compare.stages.run import END_TO_END, judge_fused, run_fused
 from dsa_crosscheck.compare.stages.scores import score_call, visible
 from dsa_crosscheck.compare.stages.selection import SelectionOutcome, judge_selection, select_call
-from dsa_crosscheck.compare.verdict import overall
+from dsa_crosscheck.compare.verdict import Verdict, overall
 from dsa_crosscheck.reference.conventions import Conventions
 from dsa_crosscheck.reference.inputs import Inputs
 from dsa_crosscheck.reference.models import MODEL_OF_ROUNDING, model
@@ -33,6 +40,8 @@ def crosscheck(
     preset: str | Conventions | None = None,
     bound: str | None = None,
     max_mismatches: int = 20,
+    repeat: int = REPEATS,
+    explain: bool = True,
     case: dict[str, object] | None = None,
     replay: str = "",
     progress: Callable[[str], None] = lambda stage: None,
@@ -40,15 +49,21 @@ def crosscheck(
     """Compare a candidate with the reference, stage by stage and end to end.
 
     ``preset``: conventions to judge by, a name or a record; the candidate's own when None.
+    ``repeat``: how often scores and selections are made again, as far as a few seconds allow; 0 leaves
+    out everything that needs a result twice (poison, guard bands, other batches).
     ``bound``: an accumulator model's name; by default the one the conventions' score rounding
-    implies. ``case`` and ``replay`` are shown in the report; ``progress`` is told each stage.
+    implies. ``explain``: look for the reasons of a failure. ``case`` and ``replay`` are shown in the
+    report; ``progress`` is told each stage.
 
     Both sides get the same pooled keys to store, then the same cache bytes to score, then the same
     scores to select from. End to end, the candidate's own stages are chained and its selection is
     judged by float64 scores of its own bytes. A candidate that raises or returns something
-    malformed fails that stage. Raises ``ValueError`` for an unknown preset or bound, a candidate
-    that offers no stage, or ``max_mismatches`` < 0.
+    malformed fails that stage; one that declares a cache which disagrees with the inputs' is refused
+    and not run. Raises ``ValueError`` for an unknown preset or bound, a candidate that offers no
+    stage or returns an unknown kind of index, or a negative ``max_mismatches`` or ``repeat``.
     """
+    if repeat < 0:
+        raise ValueError(f"`crosscheck(repeat=...)` should not be negative, got {repeat}")
     if max_mismatches < 0:
         raise ValueError(f"`crosscheck(max_mismatches=...)` should not be negative, got {max_mismatches}")
     offered = tuple(stage for stage in STAGES if offers(candidate, stage))
@@ -56,13 +71,20 @@ def crosscheck(
         raise ValueError(
             f"`crosscheck(candidate=...)` should have at least one of {(*STAGES, FUSED)}, got {candidate!r}"
         )
+    returned_kind(candidate)
     conventions = _conventions(candidate, preset)
     rules = model(bound or MODEL_OF_ROUNDING[conventions.score_rounding])
     run = _Run(candidate, Setup(inputs, conventions, rules), offered, max_mismatches, progress)
-    run.stages()
-    selection = run.end_to_end()
+    selection = None
+    if not run.refused():
+        run.stages()
+        selection = run.end_to_end()
+        if repeat:
+            run.results += check_repeatability(candidate, run.setup, run.outputs, repeat, progress)
     progress("noise")
     verdict = overall(r.verdict for r in run.results)
+    noise = format_noise(run.setup)
+    explanation = run.explanation() if explain and verdict.failed else None
     return Report(
         candidate=candidate.name,
         conventions=_name_of(conventions),
@@ -72,11 +94,13 @@ def crosscheck(
         first_fault=next((r.stage for r in run.results if r.verdict.failed), None),
         stages=tuple(run.results),
         selection=selection,
-        noise=format_noise(run.setup),
+        noise=noise,
         error=run.error(),
         environment=environment(),
         not_offered=tuple(stage for stage in STAGES if stage not in offered),
         replay=replay,
+        census=tie_census(run.setup),
+        explanation=explanation,
     )
 
 
@@ -98,6 +122,17 @@ class _Run:
         self.progress = progress
         self.results: list[StageResult] = []
         self.outputs: dict[str, Outputs] = {}
+        self.shown: dict[str, np.ndarray] | None = None
+
+    def refused(self) -> bool:
+        """Whether the cache that the candidate declares, if any, is not the one that it would be given."""
+        declared = getattr(self.candidate, "cache", None)
+        if not isinstance(declared, CacheDescription):
+            return False
+        note = disagreement(describe(self.setup), declared)
+        if note:
+            self.results.append(StageResult("cache", Verdict.REFUSED, 0, 0, note=note))
+        return bool(note)
 
     def stages(self) -> None:
         """Every offered stage on the reference's inputs."""
@@ -130,8 +165,9 @@ class _Run:
         lengths, topk = setup.trace.lengths, setup.inputs.geometry.topk
         try:
             if fused:
-                shown, outcome = check_run(self.candidate, setup, self.max_mismatches)
-                self.results += shown
+                self.shown = run_fused(self.candidate, setup)
+                lines, outcome = judge_fused(self.shown, setup, self.max_mismatches)
+                self.results += lines
             else:
                 outcome = self._chain()
         except CandidateFault as fault:
@@ -149,6 +185,13 @@ class _Run:
         )
 
 
+    def explanation(self) -> Explanation | None:
+        """Why it failed."""
+        from dsa_crosscheck.compare.diagnosis.explain import explain
+
+        self.progress("diagnosis")
+        return explain(self.candidate, self.setup, Evidence(self.outputs, tuple(self.results), self.shown))
+
     def _chain(self) -> SelectionOutcome:
         """Each stage on what the candidate's own stage before it made."""
         setup = self.setup
@@ -156,7 +199,8 @@ class _Run:
         _, cache = self.outputs.get("store_keys", (None, cache))
         codes, weights = self.outputs.get("encode_query", (codes, weights))
         scores, bound = setup.judge(cache, codes, weights)
-        own = scores.values.astype(np.float32)
+        with np.errstate(over="ignore"):  # scores of a wrong candidate's bytes can be anything
+            own = scores.values.astype(np.float32)
         if "score" in self.offered:
             own = score_call(self.candidate, setup, cache, codes, weights)
         got = select_call(self.candidate, setup, own)

@@ -25,9 +25,11 @@ def render(report: Report) -> str:
     ]
     lines += ["", *_failure(report)] if report.verdict.failed else [""]
     lines += _table(report.stages).split("\n")
-    lines += [f"  {r.stage}: {r.note}" for r in report.stages if r.note]
+    told = next((r for r in report.stages if r.verdict.failed), None)
+    lines += [f"  {r.stage}: {r.note}" for r in report.stages if r.note and r is not told]
     lines += [f"  not offered by the candidate: {', '.join(report.not_offered)}"] if report.not_offered else []
     lines += [f"  {note}" for note in report.notes]
+    lines += [f"  ties: {report.census.sentence}"] if report.census and report.census.sentence else []
     lines += ["", *_noise(report), *_error(report), *_swaps(report), ""]
     lines += [f"verdict: {report.verdict.value} - {MEANING[report.verdict]}"]
     text = [part for line in lines for part in _folded(line)]
@@ -62,11 +64,16 @@ def _case(report: Report) -> str:
 def _failure(report: Report) -> list[str]:
     fault = next(r for r in report.stages if r.verdict.failed)
     where = f" at {fault.at}" if fault.at else ""
-    return [f"FIRST FAULT: {fault.stage}{where}", f"  {fault.note}" if fault.note else "  see the table", ""]
+    lines = [f"FIRST FAULT: {fault.stage}{where}", f"  {fault.note}" if fault.note else "  see the table"]
+    if report.explanation is not None:
+        found = report.explanation
+        lines[0] += f"   operand: {found.operand}"
+        lines += [f"CAUSE: {found.cause}", f"WHERE: {found.where}"]
+    return [*lines, ""]
 
 
 def _table(stages: tuple[StageResult, ...]) -> str:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
     for name in ("stage", "elements", "differing", "worst", "at (page:offset)", "bound", "verdict"):
         table.add_column(name, justify="right" if name in ("elements", "differing") else "left", overflow="fold")
     for r in stages:

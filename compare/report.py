@@ -7,6 +7,8 @@ import math
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from dsa_crosscheck.compare.census import TieCensus
+from dsa_crosscheck.compare.diagnosis.explanation import Explanation
 from dsa_crosscheck.compare.noise import Noise
 from dsa_crosscheck.compare.selection_certificate import Swap
 from dsa_crosscheck.compare.stage_result import StageResult
@@ -32,7 +34,8 @@ class Report:
 
     ``verdict``: of the whole; ``first_fault``: the first failing stage in the order of the data's
     path, None without one. ``noise``: the format's cost; ``error``: calc_diff and cosine of the
-    candidate's scores against the reference's (empty when it offers none).
+    candidate's scores against the reference's (empty when it offers none). ``census``: ties and zeros
+    among the scores; ``explanation``: why it failed, None when it did not or nobody asked.
     """
 
     candidate: str
@@ -49,6 +52,8 @@ class Report:
     not_offered: tuple[str, ...] = ()
     replay: str = ""
     notes: tuple[str, ...] = field(default=())
+    census: TieCensus | None = None
+    explanation: Explanation | None = None
 
     def __str__(self) -> str:
         from dsa_crosscheck.compare.render import render
@@ -74,6 +79,8 @@ class Report:
                 "error": self.error,
                 "not_offered": list(self.not_offered),
                 "notes": list(self.notes),
+                "census": None if self.census is None else self.census.record(),
+                "explanation": None if self.explanation is None else self.explanation.record(),
                 "environment": self.environment,
                 "replay": self.replay,
             }
@@ -109,6 +116,12 @@ class Report:
                 "selection_overlap_mean": self.selection.overlap_mean,
                 "selection_overlap_min": self.selection.overlap_min,
                 "selection_verdict": self.selection.verdict.value,
+            }
+        if self.explanation is not None:
+            attrs |= {
+                "explanation_operand": self.explanation.operand,
+                "explanation_cause": self.explanation.cause,
+                "explanation_where": self.explanation.where,
             }
         attrs |= {f"error_{name}": value for name, value in self.error.items()}
         attrs |= {f"case_{name}": value for name, value in self.case.items()}

@@ -114,13 +114,20 @@ def _smallest_factor(out: np.ndarray, out_slack: np.ndarray, taken: np.ndarray, 
     for _ in range(100):
         i = int(np.argmax(out - factor * out_slack))
         j = int(np.argmin(taken + factor * taken_slack))
-        gap, slope = out[i] - taken[j], out_slack[i] + taken_slack[j]
+        gap, slope = _gap(out[i], taken[j]), out_slack[i] + taken_slack[j]
         if gap <= factor * slope:
             return factor
-        if slope == 0.0 or not np.isfinite(gap / slope):
+        # Infinite scores rank as the largest float64, NaN beyond them; no bound reaches either.
+        if slope == 0.0 or gap >= np.finfo(np.float64).max:
             return float("inf")
         factor = max(float(gap / slope), float(np.nextafter(factor, np.inf)))
     return factor
+
+
+def _gap(high: float, low: float) -> float:
+    """high - low, where two infinities of one sign, the ranks of NaN, are equal."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return 0.0 if high == low else float(high - low)
 
 
 def _swaps(
@@ -130,6 +137,6 @@ def _swaps(
     missed = missed[np.argsort(-keys[missed], kind="stable")][:limit]
     extra = extra[np.argsort(keys[extra], kind="stable")][:limit]
     return [
-        Swap(row, int(m), int(e), float(keys[m]), float(keys[e]), float(keys[m] - keys[e]), float(slack[m] + slack[e]))
+        Swap(row, int(m), int(e), float(keys[m]), float(keys[e]), _gap(keys[m], keys[e]), float(slack[m] + slack[e]))
         for m, e in zip(missed, extra, strict=False)
     ]

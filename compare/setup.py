@@ -19,7 +19,7 @@ from dsa_crosscheck.reference.models import AccumulatorModel
 from dsa_crosscheck.reference.quantise import quantise
 from dsa_crosscheck.reference.query import query_values
 from dsa_crosscheck.reference.score import Scores
-from dsa_crosscheck.reference.score_bound import score_bound
+from dsa_crosscheck.reference.score_bound import KeySizes, score_bound
 from dsa_crosscheck.reference.trace import Trace, score_cache
 
 NORM_BLOCK = 8192
@@ -97,11 +97,8 @@ class Setup:
         """Float64 scores of anyone's bytes, and the bound on an admissible kernel's error for them."""
         weights = weights.astype(np.float64)
         scores = score_cache(self.inputs, cache, codes, weights, replace(self.conventions, score_rounding="none"))
-        g = self.inputs.geometry
-        query_norms = np.linalg.norm(query_values(codes, self.conventions, g.head_dim), axis=-1)
-        reach = (np.abs(weights) * query_norms).sum(axis=-1)
-        norms = self._key_norms(cache, scores.values.shape[1])[self.inputs.request_of_row]
-        return scores, score_bound(scores, reach, norms, g.heads, g.head_dim, self.model)
+        query = query_values(codes, self.conventions, self.inputs.geometry.head_dim)
+        return scores, score_bound(scores, query, weights, self._key_sizes(cache, scores.values.shape[1]), self.model)
 
     @cached_property
     def unseen_scores(self) -> tuple[Scores, np.ndarray]:
@@ -126,20 +123,21 @@ class Setup:
             query_move = query_move / stored.scales[..., 0]
         size = np.abs(trace.weights)
         reach = (size * np.linalg.norm(query_values(trace.codes, c, i.geometry.head_dim), axis=-1)).sum(axis=-1)
-        norms = self._key_norms(trace.cache, width)[i.request_of_row]
+        norms = self._key_sizes(trace.cache, width).norms
         moves = reach[:, None] * key_move + (size * query_move).sum(axis=-1)[:, None] * (norms + key_move)
         seen = np.isfinite(scores.values)
         return scores, np.where(seen, bound + moves + self.model.gamma(6) * scores.magnitude, 0.0)
 
-    def _key_norms(self, cache: np.ndarray, width: int) -> np.ndarray:
-        """|key|_2 of the visible keys of each request, float64 [requests, width]; 0 elsewhere."""
+    def _key_sizes(self, cache: np.ndarray, width: int) -> KeySizes:
+        """Sizes of the keys that each row's request shows, [rows, width]; 0 past its longest row."""
         i = self.inputs
         keys = CachedKeys(cache, self.layout, self.conventions.key, i.block_table, i.geometry.head_dim)
-        norms = np.zeros((i.key_counts.size, width))
+        norms, peaks = np.zeros((2, i.key_counts.size, width))
         for request in np.unique(i.request_of_row):
             seen = int(self.trace.lengths[i.request_of_row == request].max(initial=0))
             for start in range(0, seen, NORM_BLOCK):
                 stop = min(start + NORM_BLOCK, seen)
                 block = keys.block(int(request), start, stop)
                 norms[request, start:stop] = np.sqrt((block * block).sum(axis=-1))
-        return norms
+                peaks[request, start:stop] = np.abs(block).max(axis=-1)
+        return KeySizes(norms[i.request_of_row], peaks[i.request_of_row])

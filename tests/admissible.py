@@ -20,6 +20,11 @@ def to_bf16(x: Array) -> Array:
     return x.astype(np.float32).astype(ml_dtypes.bfloat16).astype(np.float32)
 
 
+def to_boundary(x: Array) -> Array:
+    """Distance of ``x`` to the next value midway between two bf16 numbers, in float32 ulp."""
+    return np.abs((x.astype(np.float32).view(np.uint32) & 0xFFFF).astype(np.int64) - 0x8000)
+
+
 def to_fp16(x: Array) -> Array:
     return x.astype(np.float32).astype(np.float16).astype(np.float32)
 

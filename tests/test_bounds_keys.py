@@ -9,14 +9,14 @@ import admissible as arithmetic
 import numpy as np
 import pytest
 
-from dsa_crosscheck.reference.bounds import RotatedBound, key_bound, query_bound
+from dsa_crosscheck.reference.bounds import key_bound, query_bound
 from dsa_crosscheck.reference.codec_spec import Codec
 from dsa_crosscheck.reference.conventions import BF16_POINTS, Conventions
 from dsa_crosscheck.reference.hadamard import hadamard_matrix, row_order
-from dsa_crosscheck.reference.keys import KeyStages, rotate_keys
+from dsa_crosscheck.reference.keys import rotate_keys
 from dsa_crosscheck.reference.lanes import lane_permutation
 from dsa_crosscheck.reference.models import model
-from dsa_crosscheck.reference.query import QueryStages, rotate_query
+from dsa_crosscheck.reference.query import rotate_query
 
 COUNT = 1000
 DIM, ROPE_DIM, POSITIONS = 128, 64, 6
@@ -53,6 +53,17 @@ def key_inputs() -> tuple[Array, Array, Array, Array]:
 
 
 PLACES = np.array([0, 5, 2, 3])
+KEY_STAGES = ("unrounded_normed", "unrounded_roped", "unrounded_rotated")
+QUERY_STAGES = KEY_STAGES[1:]
+
+
+def near_boundaries(run: Callable[[Array, Array], object], stages: tuple[str, ...]) -> Array:
+    """For each stage four bf16 vectors, of many, whose values there come closest to a rounding boundary."""
+    many = arithmetic.to_bf16(np.random.default_rng(22).standard_normal((2000, DIM)))
+    places = np.tile(PLACES, len(many) // PLACES.size)
+    found = [getattr(run(many, places), stage).reshape(len(many), DIM) for stage in stages]
+    nearest = [arithmetic.to_boundary(x).min(axis=1).reshape(-1, PLACES.size).argmin(axis=0) for x in found]
+    return np.concatenate([many[PLACES.size * i + np.arange(PLACES.size)] for i in nearest])
 
 
 class Implementations:
@@ -115,7 +126,9 @@ class Implementations:
 
     def _two_products(self, a: Array, b: Array, c: Array, d: Array) -> Array:
         way = self.rng.integers(0, 3, (self.count, 1, 1))
-        return np.select([way == 0, way == 1], [a * b + c * d, arithmetic.fused(a, b, c * d)], arithmetic.fused(c, d, a * b))
+        return np.select(
+            [way == 0, way == 1], [a * b + c * d, arithmetic.fused(a, b, c * d)], arithmetic.fused(c, d, a * b)
+        )
 
     def hadamard(self, x: Array, on: bool, lanes: str, point: str) -> Array:
         """Every output a signed sum of its own, in any order or tree; the factor first or last."""
@@ -129,7 +142,9 @@ class Implementations:
             for way, part in arithmetic.parts(self.count, len(self.adds)):
                 # A few outputs at a time: all at once would take half a gigabyte.
                 for first in range(0, DIM, 16):
-                    terms = self._fault("butterfly", scaled[part][:, :, None] * signs.T[None, :, first : first + 16, None])
+                    terms = self._fault(
+                        "butterfly", scaled[part][:, :, None] * signs.T[None, :, first : first + 16, None]
+                    )
                     out[part, first : first + 16] = self.adds[way](terms, self.rng)
             x = np.where(early, out, out * factor)
         return self._point(point, x[:, lane_permutation(lanes, DIM)])
@@ -146,29 +161,32 @@ def worst_of_stages(got: tuple[Array, ...], want: tuple[Array, ...], bounds: tup
 def run_keys(c: Conventions, name: str, count: int, seed: int, **faults: Rounding) -> list[float]:
     """Worst error / bound of the normed, roped and rotated keys."""
     pooled, weight, bias, table = key_inputs()
-    row = model(name)
-    keys: KeyStages = rotate_keys(pooled, weight, bias, table, PLACES, c)
-    bound: RotatedBound = key_bound(keys, weight, table, PLACES, c, row)
+    if c.bf16_points:
+        pooled = near_boundaries(lambda x, at: rotate_keys(x, weight, bias, table, at, c), KEY_STAGES)
+    row, places = model(name), np.tile(PLACES, len(pooled) // PLACES.size)
+    keys = rotate_keys(pooled, weight, bias, table, places, c)
+    bound = key_bound(keys, weight, table, places, c, row)
     do = Implementations(c, count, seed, tree=row.tree, **faults)
     normed = do.norm(pooled, weight, bias)
-    roped = do.rope(normed, table[PLACES], "key-roped")
+    roped = do.rope(normed, table[places], "key-roped")
     rotated = do.hadamard(roped, c.hadamard_key, c.lane_order_key, "key-rotated")
     stages = keys.normed, keys.roped, keys.rotated
     return worst_of_stages((normed, roped, rotated), stages, (bound.normed, bound.roped, bound.rotated))
 
 
 def run_query(c: Conventions, name: str, count: int, seed: int, **faults: Rounding) -> list[float]:
-    """Worst error / bound of roped and rotated queries: two rows of two heads."""
-    pooled, _, _, table = key_inputs()
-    query, row, places = pooled.reshape(2, 2, DIM), model(name), PLACES[:2]
-    stages: QueryStages = rotate_query(query, table, places, c)
-    bound = query_bound(query, stages, table, places, c, row)
+    """Worst error / bound of roped and rotated queries of one head."""
+    query, _, _, table = key_inputs()
+    if c.bf16_points:
+        query = near_boundaries(lambda x, at: rotate_query(x[:, None], table, at, c), QUERY_STAGES)
+    row, places = model(name), np.tile(PLACES, len(query) // PLACES.size)
+    stages = rotate_query(query[:, None], table, places, c)
+    bound = query_bound(query[:, None], stages, table, places, c, row)
     do = Implementations(c, count, seed, tree=row.tree, **faults)
-    start = np.broadcast_to(pooled.T, (count, DIM, 4)).copy()
-    roped = do.rope(start, table[np.repeat(places, 2)], "query-roped")
+    roped = do.rope(np.broadcast_to(query.T, (count, *query.T.shape)), table[places], "query-roped")
     rotated = do.hadamard(roped, c.hadamard_query, c.lane_order_query, "query-rotated")
-    flat = [x.reshape(4, DIM) for x in (stages.roped, stages.rotated, bound.roped, bound.rotated)]
-    return worst_of_stages((roped, rotated), tuple(flat[:2]), tuple(flat[2:]))
+    want = stages.roped[:, 0], stages.rotated[:, 0]
+    return worst_of_stages((roped, rotated), want, (bound.roped[:, 0], bound.rotated[:, 0]))
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -215,15 +233,15 @@ def test_a_key_path_just_outside_exceeds_the_bound_of_its_stage(what: str) -> No
     assert all(ratio <= 1.0 for ratio in ratios[:stage]), ratios
 
 
-@pytest.mark.parametrize(("stage", "step", "rounding"), [(0, "table", arithmetic.to_bf16), (1, "butterfly", arithmetic.to_fp16)])
+@pytest.mark.parametrize(
+    ("stage", "step", "rounding"), [(0, "table", arithmetic.to_bf16), (1, "butterfly", arithmetic.to_fp16)]
+)
 def test_a_query_path_just_outside_exceeds_the_bound_of_its_stage(stage: int, step: str, rounding: Rounding) -> None:
     ratios = run_query(PLAIN, "ieee-fp32", 20, 6, **{step: rounding})
     assert ratios[stage] > 1.0, ratios
 
 
 def test_a_bf16_point_left_out_exceeds_the_bound() -> None:
-    ratios = run_keys(VARIANTS["rms, bf16 points"], "ieee-fp32", 20, 7)
-    assert max(ratios) <= 1.0
     c = VARIANTS["rms, bf16 points"]
     pooled, weight, bias, table = key_inputs()
     keys = rotate_keys(pooled, weight, bias, table, PLACES, c)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import admissible as arithmetic
 import numpy as np
@@ -146,14 +147,11 @@ def test_the_bound_holds_at_other_sizes(name: str, heads: int, dim: int) -> None
     row = model(name)
     for kind in ("gaussian", "octaves"):
         o = operands(kind, 7, heads, dim) if dim > 4 else operands("gaussian", 7, heads, dim)
-        if heads % 2 and heads > 1:
-            got = kernel_of_chains(o, row)
-        else:
-            got = kernel(o, row, 60, 3)
+        got = kernel_of_trees(o, row) if heads % 2 and heads > 1 else kernel(o, row, 60, 3)
         assert o.ratio(got, row) <= 1.0
 
 
-def kernel_of_chains(o: Operands, row: AccumulatorModel) -> Array:
+def kernel_of_trees(o: Operands, row: AccumulatorModel) -> Array:
     """One way that every model admits for any number of heads: balanced trees, nothing fused, all roundings."""
     rng = np.random.default_rng(5)
     product = products(o, arithmetic.rounded_products(arithmetic.balanced_tree), 60, rng, early=True)
@@ -266,7 +264,7 @@ def test_more_accumulator_bits_are_a_narrower_bound_and_too_few_are_refused() ->
     o = operands("gaussian", 0)
     row = model("tensor-core-fp8")
     bounds = [o.bound(replace(row, accumulator_bits=bits)) for bits in (10, 14, 18, 22)]
-    assert all(wide > 10 * narrow for wide, narrow in zip(bounds, bounds[1:], strict=False))
+    assert all(wide > 10 * narrow for wide, narrow in pairwise(bounds))
     with pytest.raises(ValueError, match=r"`AccumulatorModel\(accumulator_bits=...\)` should be at least 8 for 128"):
         replace(row, accumulator_bits=7).dot_error(DIM)
     assert np.isfinite(replace(row, accumulator_bits=8).dot_error(DIM).norms)

@@ -79,7 +79,7 @@ def test_an_interrupted_write_leaves_the_old_file(tmp_path: Path, monkeypatch: p
     def fail(*_: object, **__: object) -> None:
         raise OSError("disk full")
 
-    monkeypatch.setattr(xr.Dataset, "to_netcdf", fail)
+    monkeypatch.setattr(xr.Dataset, "dump_to_store", fail)
     with pytest.raises(OSError, match="disk full"):
         save_case(path, build_case("gaussian", context=64, rows=2, seed=1))
     assert_same(load_case(path), inputs)

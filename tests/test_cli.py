@@ -38,7 +38,7 @@ def refused(capsys: pytest.CaptureFixture[str], *options: str) -> str:
     ("options", "message"),
     [
         (("--preset", "sglang"), r"`preset` should be one of \('deepseek-v32', .*got 'sglang'"),
-        (("--candidate", "cuda"), r"`--candidate` should be one of emulated, unfused, .*module:object; got 'cuda'"),
+        (("--candidate", "fused"), r"`--candidate` should be one of emulated, .*unfused, .*module:object; got 'fused'"),
         (("--candidate", "nowhere:thing"), r"'nowhere:thing' .*does not load: ModuleNotFoundError: .*'nowhere'"),
         (("--candidate", "json:nothing"), r"'json:nothing' .*does not load: AttributeError: .*'nothing'"),
         (("--candidate", "json:decoder"), r"'json:decoder' should have an attribute `name`, got <module"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -14,7 +15,7 @@ from candidates import FP8, Altered, case, right
 from dsa_crosscheck.compare import Verdict, crosscheck
 from dsa_crosscheck.compare.candidates.reference import FusedReference, ReferenceCandidate
 from dsa_crosscheck.compare.candidates.registry import load
-from dsa_crosscheck.compare.repeatability.batches import arrangements, by_position, part_of, renamed
+from dsa_crosscheck.compare.repeatability.batches import arrangements, by_position, chunk_of, renamed
 from dsa_crosscheck.compare.repeatability.budget import Budget
 from dsa_crosscheck.compare.repeatability.invariance import check_invariance
 from dsa_crosscheck.compare.repeatability.targets import first_results
@@ -185,9 +186,14 @@ def test_a_batch_that_raises_fails() -> None:
 def test_a_selection_that_depends_on_where_its_chunk_ends_is_found() -> None:
     """Rows that see their own unfinished group: the key is there in the whole batch, and not in a chunk."""
     inputs = case(context=515, rows=5, topk=16)
+    row, positions = int(inputs.query_positions.argmax()), inputs.query_positions.copy()
+    positions[row] = 20
+    inputs = replace(inputs, query_positions=positions)
     line = invariance(FusedReference(CONVENTIONS.with_field("causal", "own-group")), (), inputs)
     assert line.verdict is Verdict.VIOLATION
-    assert "results of run depend on the batch" in line.note
+    assert line.note.startswith("results of run depend on the batch (")
+    assert f"): row {row} selects [] for [5]" in line.note
+    assert "reversed" not in line.note
 
 
 def test_crosscheck_fails_at_the_line() -> None:
@@ -221,7 +227,7 @@ def test_parts_of_prefill_have_only_the_keys_that_exist_then() -> None:
     order = by_position(inputs)
     assert (np.diff(inputs.request_of_row[order]) >= 0).all()
     for rows in np.array_split(order, 3):
-        part = part_of(inputs, rows, "finished-groups")
+        part = chunk_of(inputs, rows, "finished-groups")
         lengths = Trace(inputs, CONVENTIONS).lengths[rows]
         assert np.array_equal(Trace(part, CONVENTIONS).lengths, lengths)
         assert int(part.key_counts.sum()) == part.keys

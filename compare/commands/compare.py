@@ -9,7 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dsa_crosscheck.compare.repeatability.budget import REPEATS
+
 if TYPE_CHECKING:
+    from dsa_crosscheck.compare.report import Report
     from dsa_crosscheck.reference.geometry import Geometry
     from dsa_crosscheck.reference.inputs import Inputs
 
@@ -23,6 +26,12 @@ KEYS_PER_PICK = 4
 def add(commands: argparse._SubParsersAction[Any]) -> None:
     """Declare the command."""
     parser = commands.add_parser("compare", help="compare a candidate with the reference, stage by stage")
+    add_options(parser)
+    parser.set_defaults(run=run)
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Declare what a comparison is made of: also for commands that start from one."""
     option = parser.add_argument
     option(
         "--candidate",
@@ -49,6 +58,14 @@ def add(commands: argparse._SubParsersAction[Any]) -> None:
     )
     option("--seed", type=int, metavar="S", help="seed of a generated case (default: 0)")
     option("--bound", metavar="MODEL", help="accumulator model (default: the one the conventions imply)")
+    option(
+        "--repeat",
+        type=int,
+        default=REPEATS,
+        metavar="N",
+        help="times to repeat scores and selections, as far as a few seconds allow; 0 leaves out poison, guard "
+        "bands and other batches too (default: %(default)s)",
+    )
     option("--json", type=Path, metavar="PATH", help="also write the report as JSON")
     option(
         "--max-mismatches",
@@ -57,11 +74,17 @@ def add(commands: argparse._SubParsersAction[Any]) -> None:
         metavar="N",
         help="swapped keys to list (default: %(default)s)",
     )
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
     """Build the case, run the candidate, print the report."""
+    report = report_of(args)
+    print(report)
+    return report.verdict.exit_code
+
+
+def report_of(args: argparse.Namespace) -> Report:
+    """The report that the options ask for, written as JSON where they say so."""
     if args.json is not None and (args.json.is_dir() or not args.json.parent.is_dir()):
         raise ValueError(f"`--json` should be the path of a file in an existing folder, got {args.json}")
     from dsa_crosscheck.compare.candidates.registry import load
@@ -90,14 +113,14 @@ def run(args: argparse.Namespace) -> int:
         preset=chosen.conventions if chosen else None,
         bound=args.bound,
         max_mismatches=args.max_mismatches,
+        repeat=args.repeat,
         case=case,
         replay=replay(args, g),
         progress=_progress,
     )
-    print(report)
     if args.json is not None:
         write_text(args.json, report.to_json() + "\n")
-    return report.verdict.exit_code
+    return report
 
 
 def case_inputs(args: argparse.Namespace, geometry: Geometry | None, candidate: Any) -> Inputs:
@@ -130,7 +153,7 @@ def _file_inputs(args: argparse.Namespace, cases: tuple[str, ...]) -> Inputs:
     """The case file that ``--case`` names."""
     from dsa_crosscheck.fixtures.case_file import load_case
 
-    if not Path(args.case).exists():
+    if not Path(args.case).is_file():
         raise ValueError(f"`--case` should be one of {', '.join(cases)}, or the path of a file; got {args.case!r}")
     for option in ("context", "rows", "seed"):
         value = getattr(args, option)
@@ -163,6 +186,7 @@ def replay(args: argparse.Namespace, geometry: Geometry) -> str:
         "topk": geometry.topk,
         "seed": args.seed,
         "bound": args.bound,
+        "repeat": None if args.repeat == REPEATS else args.repeat,
         "max-mismatches": None if args.max_mismatches == DEFAULT_SWAPS else args.max_mismatches,
     }
     words = [word for name, value in options.items() if value is not None for word in (f"--{name}", str(value))]

@@ -5,21 +5,33 @@ from __future__ import annotations
 import numpy as np
 
 from dsa_crosscheck.compare.code_certificate import certify_codes, certify_scales
+from dsa_crosscheck.compare.scale_only import ConstantRatio, constant_ratio
 from dsa_crosscheck.compare.stage_result import StageResult
 from dsa_crosscheck.compare.stages.values import Place
 from dsa_crosscheck.compare.verdict import Verdict
 from dsa_crosscheck.reference.codec_spec import Codec
+from dsa_crosscheck.reference.geometry import Geometry
 from dsa_crosscheck.reference.quantise import Quantised
 
 
 def judge_scales(
-    stage: str, values: np.ndarray, bound: np.ndarray, got: Quantised, want: Quantised, codec: Codec, place: Place
-) -> StageResult:
-    """Scales against the interval that the bound on their group's largest magnitude allows."""
+    stage: str,
+    values: np.ndarray,
+    bound: np.ndarray,
+    got: Quantised,
+    want: Quantised,
+    codec: Codec,
+    place: Place,
+    geometry: Geometry,
+) -> tuple[StageResult, ConstantRatio | None]:
+    """Scales against the interval that the bound on their group's largest magnitude allows.
+
+    Also the factor that explains all of them at once (``SCALE_ONLY``), if one does.
+    """
     certificate = certify_scales(values, bound, got.scales, codec)
     differing = int((got.scales != want.scales).sum())
     if got.scales.size == 0 or not differing:
-        return StageResult(stage, Verdict.IDENTICAL, got.scales.size, 0)
+        return StageResult(stage, Verdict.IDENTICAL, got.scales.size, 0), None
     reference = want.scales.astype(np.float64)
     with np.errstate(invalid="ignore"):
         relative = np.nan_to_num(np.abs(got.scales / reference - 1.0), nan=np.inf)
@@ -31,18 +43,25 @@ def judge_scales(
     if wrong.any():
         note = f"{int(wrong.sum())} of {wrong.size} not explained; here {got.scales[at]:.9g} for {reference[at]:.9g}"
     verdict = Verdict.VIOLATION if wrong.any() else Verdict.WITHIN_BOUND
-    return StageResult(
+    constant = None
+    if wrong.any():
+        constant = constant_ratio(got.scales, reference, freedom * reference, stage, geometry)
+    if constant is not None:
+        verdict, note = Verdict.SCALE_ONLY, constant.sentence
+    result = StageResult(
         stage,
         verdict,
         wrong.size,
         differing,
         float(relative[at]),
-        "relative",
+        "rel",
         float(freedom[at]),
         None,
         place(at),
         note,
+        wrong if wrong.any() else None,
     )
+    return result, constant
 
 
 def judge_codes(
@@ -72,4 +91,13 @@ def judge_codes(
         float(certificate.factor.max()),
         place(at),
         note,
+        wrong if wrong.any() else None,
     )
+
+
+def rescaled(values: np.ndarray, bound: np.ndarray, constant: ConstantRatio | None) -> tuple[np.ndarray, np.ndarray]:
+    """Values and bounds as codes beside scales off by ``constant`` must be judged: times that factor."""
+    if constant is None:
+        return values, bound
+    factor = abs(constant.value)
+    return values * factor, factor * (bound + np.abs(values) * constant.slack)

@@ -9,7 +9,7 @@ import numpy as np
 from dsa_crosscheck.compare.call import call, expect
 from dsa_crosscheck.compare.setup import Setup
 from dsa_crosscheck.compare.stage_result import StageResult
-from dsa_crosscheck.compare.stages.codes import judge_codes, judge_scales
+from dsa_crosscheck.compare.stages.codes import judge_codes, judge_scales, rescaled
 from dsa_crosscheck.compare.verdict import Verdict, overall
 from dsa_crosscheck.reference.cache import read_records, write_records
 from dsa_crosscheck.reference.record import unpack_record
@@ -59,7 +59,9 @@ def judge_keys(outputs: tuple[np.ndarray, ...], setup: Setup) -> list[StageResul
 
     results = []
     if codec.scale_bytes:
-        results.append(judge_scales("key scales", values, bound, got, want, codec, scale_at))
+        scales, constant = judge_scales("key scales", values, bound, got, want, codec, scale_at, inputs.geometry)
+        results.append(scales)
+        values, bound = rescaled(values, bound, constant)
     results.append(judge_codes("key codes", values, bound, got, want, codec, code_at))
     results.append(_judge_bytes(cache, before, records, setup, stored, overall(r.verdict for r in results)))
     return results
@@ -87,4 +89,5 @@ def _judge_bytes(
     # Records may differ where codes do not count as different: the two zeros.
     explained = Verdict.WITHIN_BOUND if inside.passed else inside
     verdict = Verdict.VIOLATION if notes else explained if differing else Verdict.IDENTICAL
-    return StageResult("cache bytes", verdict, cache.size, differing, at=at, note="; ".join(notes))
+    wrong = strayed if strayed.any() else None
+    return StageResult("cache bytes", verdict, cache.size, differing, at=at, note="; ".join(notes), wrong=wrong)

@@ -10,7 +10,7 @@ from dsa_crosscheck.compare.call import call, expect
 from dsa_crosscheck.compare.code_certificate import certify_scales
 from dsa_crosscheck.compare.setup import Setup
 from dsa_crosscheck.compare.stage_result import StageResult
-from dsa_crosscheck.compare.stages.codes import judge_codes, judge_scales
+from dsa_crosscheck.compare.stages.codes import judge_codes, judge_scales, rescaled
 from dsa_crosscheck.compare.stages.values import judge_values
 from dsa_crosscheck.reference.codec_spec import Codec
 from dsa_crosscheck.reference.models import FP32_TINY
@@ -48,7 +48,9 @@ def judge_query(outputs: tuple[np.ndarray, ...], setup: Setup) -> list[StageResu
 
     results = []
     if c.query_scale_in == "record":
-        results.append(judge_scales("query scales", values, bound, got, want, c.query, scale_at))
+        scales, constant = judge_scales("query scales", values, bound, got, want, c.query, scale_at, inputs.geometry)
+        results.append(scales)
+        values, bound = rescaled(values, bound, constant)
     elif c.query.scale_bytes:
         got = Quantised(got.codes, _folded_scales(weights, trace.weights, want.scales, c.query))
         if c.query.scale == "fp32":
@@ -57,7 +59,7 @@ def judge_query(outputs: tuple[np.ndarray, ...], setup: Setup) -> list[StageResu
     results.append(judge_codes("query codes", values, bound, got, want, c.query, place))
     freedom = _weight_bound(setup, got, want)
     expected = _rescaled(trace.weights, got, want) if c.query_scale_in == "weights" else trace.weights
-    results.append(judge_values("head weights", weights, expected, freedom, place))
+    results.append(judge_values("head weights", weights, expected, freedom, place, geometry=inputs.geometry))
     return results
 
 

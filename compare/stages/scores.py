@@ -29,7 +29,8 @@ def judge_scores(outputs: tuple[np.ndarray, ...], setup: Setup) -> list[StageRes
         physical = inputs.block_table[request, page]
         return f"row {at[0]} key {at[1]} ({physical}:{offset})"
 
-    return [judge_values("scores", got, scores.values, bound, place, visible(trace.lengths, got.shape[1]))]
+    seen = visible(trace.lengths, got.shape[1])
+    return [judge_values("scores", got, scores.values, bound, place, seen, geometry=inputs.geometry)]
 
 
 def score_call(

@@ -8,13 +8,16 @@ from typing import Any
 import numpy as np
 
 from dsa_crosscheck.compare.call import call, expect
-from dsa_crosscheck.compare.contract import check_contract
+from dsa_crosscheck.compare.contract import ContractCheck, check_contract
+from dsa_crosscheck.compare.foreign_keys import foreign_keys
+from dsa_crosscheck.compare.indistinct import indistinct
+from dsa_crosscheck.compare.physical import Located
 from dsa_crosscheck.compare.selection_certificate import SelectionCertificate, certify_selection
 from dsa_crosscheck.compare.setup import Setup
 from dsa_crosscheck.compare.stage_result import StageResult
 from dsa_crosscheck.compare.stages.scores import visible
 from dsa_crosscheck.compare.verdict import Verdict
-from dsa_crosscheck.reference.select import select
+from dsa_crosscheck.reference.select import ranked, select
 
 FILLER = np.float32(3e38)
 """What columns past a row's length hold when scores are offered: the winner, if anyone reads it."""
@@ -55,8 +58,13 @@ def judge_selection(
     scores: np.ndarray,
     bound: np.ndarray | None,
     max_swaps: int,
+    owner: np.ndarray | None = None,
 ) -> SelectionOutcome:
-    """Contract first, then the certificate, then whether the rows could have shown a fault."""
+    """Contract first, then the certificate, then whether the rows could have shown a fault.
+
+    ``owner``: of a selection that came as physical slots (``Located``). A ``bound`` means end to end,
+    where inputs that cannot tell rows apart show nothing either.
+    """
     c, lengths, topk = setup.conventions, setup.trace.lengths, setup.inputs.geometry.topk
     contract = check_contract(got, lengths, topk, c.topk_padding)
     wanted = select(scores, lengths, topk, c)
@@ -67,11 +75,12 @@ def judge_selection(
     )
     verdict, note = certificate.verdict, ""
     if contract.faults:
-        verdict, note = Verdict.MALFORMED, "; ".join(contract.faults)
+        strangers = foreign_keys(Located(got, owner), lengths, setup.inputs, c.topk_padding)
+        verdict, note = Verdict.MALFORMED, "; ".join((*contract.faults, *strangers))
     elif verdict.passed and bound is None and _misordered(contract.chosen, expected, scores, setup):
         verdict, note = Verdict.VIOLATION, f"the right keys, not in {c.topk_order} order"
     elif not verdict.failed:
-        note = vacuous(scores, lengths, topk)
+        note = vacuous(scores, lengths, topk) or (indistinct(setup) if bound is not None else "")
         verdict = Verdict.VACUOUS if note else verdict
     worst = max(certificate.swaps, key=lambda s: s.gap - s.bound, default=None)
     result = StageResult(
@@ -85,8 +94,20 @@ def judge_selection(
         float(certificate.factors.max(initial=0.0)) if bound is not None else None,
         f"row {worst.row} key {worst.missed}" if worst else "",
         note,
+        _exchanged(contract, certificate, expected, scores.shape) if verdict.failed else None,
     )
     return SelectionOutcome(result, certificate, got)
+
+
+def _exchanged(
+    contract: ContractCheck, certificate: SelectionCertificate, expected: list[np.ndarray], shape: tuple[int, ...]
+) -> np.ndarray | None:
+    """bool [rows, n]: keys that failing rows left out or returned wrongly; None when sets agree."""
+    mask = np.zeros(shape, bool)
+    for row, (got, want) in enumerate(zip(contract.chosen, expected, strict=True)):
+        if contract.faults or certificate.verdicts[row].failed:
+            mask[row, np.setxor1d(got, want)] = True
+    return mask if mask.any() else None
 
 
 def vacuous(scores: np.ndarray, lengths: np.ndarray, topk: int) -> str:
@@ -106,5 +127,7 @@ def _misordered(chosen: list[np.ndarray], expected: list[np.ndarray], scores: np
         return False
     if order == "index":
         return any((np.diff(row) < 0).any() for row in chosen)
+    nan = setup.conventions.topk_nan
     pairs = enumerate(zip(chosen, expected, strict=True))
-    return any((scores[row, got] != scores[row, want]).any() for row, (got, want) in pairs)
+    # Ranks and not scores, since NaN equals nothing.
+    return any((ranked(scores[row, got], nan) != ranked(scores[row, want], nan)).any() for row, (got, want) in pairs)

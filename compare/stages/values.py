@@ -6,19 +6,29 @@ from collections.abc import Callable
 
 import numpy as np
 
+from dsa_crosscheck.compare.scale_only import constant_ratio
 from dsa_crosscheck.compare.stage_result import StageResult
 from dsa_crosscheck.compare.verdict import Verdict
+from dsa_crosscheck.reference.geometry import Geometry
 
 Place = Callable[[tuple[int, ...]], str]
 
 
 def judge_values(
-    stage: str, got: np.ndarray, want: np.ndarray, bound: np.ndarray, place: Place, seen: np.ndarray | None = None
+    stage: str,
+    got: np.ndarray,
+    want: np.ndarray,
+    bound: np.ndarray,
+    place: Place,
+    seen: np.ndarray | None = None,
+    *,
+    geometry: Geometry | None = None,
 ) -> StageResult:
     """Judge ``got`` (float32) against float64 ``want`` with ``bound``, all of one shape.
 
     ``seen`` (bool) leaves elements out. An element differs when it is not the reference rounded to
-    float32. NaN where the reference has a number is a violation; NaN on both sides agrees.
+    float32. NaN where the reference has a number is a violation; NaN on both sides agrees. With a
+    ``geometry``, a violation that one constant factor explains is ``SCALE_ONLY``.
     """
     mask = np.ones(got.shape, bool) if seen is None else seen
     both_nan = np.isnan(got) & np.isnan(want)
@@ -35,9 +45,12 @@ def judge_values(
     factor = float(ratio[at])
     verdict = Verdict.VIOLATION if factor > 1.0 else Verdict.WITHIN_BOUND if differing else Verdict.IDENTICAL
     note = ""
-    if factor > 1.0:
-        over = int((ratio > 1.0).sum())
-        note = f"{over} of {elements} past the bound; here {got[at]:.9g} for {want[at]:.9g}"
+    wrong = ratio > 1.0 if factor > 1.0 else None
+    if wrong is not None:
+        note = f"{int(wrong.sum())} of {elements} past the bound; here {got[at]:.9g} for {want[at]:.9g}"
+        constant = constant_ratio(got[mask], want[mask], bound[mask], stage, geometry) if geometry else None
+        if constant is not None:
+            verdict, note = Verdict.SCALE_ONLY, constant.sentence
     return StageResult(
-        stage, verdict, elements, differing, float(deviation[at]), "", float(bound[at]), factor, place(at), note
+        stage, verdict, elements, differing, float(deviation[at]), "", float(bound[at]), factor, place(at), note, wrong
     )

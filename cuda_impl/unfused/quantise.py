@@ -87,6 +87,8 @@ def apply_scales(elements: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
 
 
 def _bytes(x: torch.Tensor) -> torch.Tensor:
+    if x.numel() == 0:  # torch refuses to view an empty tensor as bytes
+        return torch.empty(*x.shape[:-1], x.shape[-1] * x.element_size(), dtype=torch.uint8, device=x.device)
     return x.contiguous().view(torch.uint8)
 
 

@@ -1,0 +1,1 @@
+"""Faults put into a right candidate on purpose: the checks are checked."""
