@@ -8,10 +8,10 @@ import traceback
 from collections.abc import Sequence
 from importlib.metadata import version
 
-from dsa_crosscheck.compare.commands import compare, explain, mutants, study
+from dsa_crosscheck.compare.commands import compare, explain, fixtures, mutants, study
 
 USAGE_ERROR = 2
-COMMANDS = (compare, explain, mutants, study)
+COMMANDS = (compare, explain, fixtures, mutants, study)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -10,6 +10,7 @@ import numpy as np
 from dsa_crosscheck.compare.call import CandidateFault
 from dsa_crosscheck.compare.candidates.protocol import FUSED, STAGES, offers
 from dsa_crosscheck.compare.census import tie_census
+from dsa_crosscheck.compare.chance import chance_note
 from dsa_crosscheck.compare.comparable import CacheDescription, describe, disagreement
 from dsa_crosscheck.compare.diagnosis.evidence import Evidence
 from dsa_crosscheck.compare.diagnosis.explanation import Explanation
@@ -99,6 +100,7 @@ def crosscheck(
         environment=environment(),
         not_offered=tuple(stage for stage in STAGES if stage not in offered),
         replay=replay,
+        notes=tuple(run.notes),
         census=tie_census(run.setup),
         explanation=explanation,
     )
@@ -121,6 +123,7 @@ class _Run:
         self.max_mismatches = max_mismatches
         self.progress = progress
         self.results: list[StageResult] = []
+        self.notes: list[str] = []
         self.outputs: dict[str, Outputs] = {}
         self.shown: dict[str, np.ndarray] | None = None
 
@@ -175,6 +178,8 @@ class _Run:
             return Selection(0.0, 0.0, fault.verdict)
         self.results.append(outcome.result)
         shared = overlaps(outcome.selection, setup.trace.selection, lengths, topk)
+        note = chance_note(shared, lengths, topk)
+        self.notes += [note] if note else []
         certificate = outcome.certificate
         return Selection(
             *mean_and_worst(shared),

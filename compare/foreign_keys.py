@@ -32,6 +32,7 @@ def foreign_keys(located: Located, lengths: np.ndarray, inputs: Inputs, padding:
         sentences.append(
             f"{int(hidden.sum())} slots hold keys beyond the row's causal length: row {row} at position "
             f"{inputs.query_positions[row]} selected key {first} and sees {lengths[row]}"
+            f"{_not_causal(first, int(inputs.query_positions[row]), inputs.geometry.compress_ratio)}"
         )
     if located.owner is not None:
         lost = due & (index == UNREACHABLE) & (located.owner == NOBODY)
@@ -56,6 +57,15 @@ def _of_others(
             others = np.flatnonzero(inputs.key_counts > int(index[past].min()))
             names = " or ".join(str(int(other)) for other in others if other != request)
             yield f"request {request} selected keys of request {names}: {_size(past)}"
+
+
+def _not_causal(key: int, position: int, ratio: int) -> str:
+    """Which tokens after ``position`` the key is made of; empty when there are none."""
+    first, last = max(position + 1, key * ratio), (key + 1) * ratio - 1
+    if first > last:
+        return ""
+    tokens = f"token {first}" if first == last else f"tokens {first} to {last}"
+    return f"; key {key} depends on {tokens}: not causal"
 
 
 def _size(taken: np.ndarray) -> str:

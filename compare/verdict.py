@@ -41,7 +41,7 @@ MEANING: dict[Verdict, str] = {
     Verdict.WITHIN_BOUND: "different, and the declared arithmetic explains it",
     Verdict.VACUOUS: "the inputs could not have shown a fault",
     Verdict.UNDECIDED: "no bound applies",
-    Verdict.REFUSED: "the two sides cannot be compared",
+    Verdict.REFUSED: "the two sides cannot be compared, or a result does not repeat",
     Verdict.SCALE_ONLY: "every score is off by one constant factor",
     Verdict.VIOLATION: "different by more than any admissible arithmetic",
     Verdict.MALFORMED: "the output breaks its contract",

@@ -134,8 +134,8 @@ class Conventions:
             codec = getattr(self, operand).with_field(field, value)
             changes: dict[str, object] = {operand: codec}
             if operand == "query":
-                keep = self.query_scale_in or "record"
-                changes["query_scale_in"] = None if not codec.scale_bytes else "record" if codec.spec.bits == 4 else keep
+                place = "record" if codec.spec.bits == 4 else self.query_scale_in or "record"
+                changes["query_scale_in"] = place if codec.scale_bytes else None
             return replace(self, **changes)  # type: ignore[arg-type]
         changes = {path: value}
         if path in ("hadamard_key", "hadamard_query"):

@@ -57,13 +57,13 @@ KEY_STAGES = ("unrounded_normed", "unrounded_roped", "unrounded_rotated")
 QUERY_STAGES = KEY_STAGES[1:]
 
 
-def near_boundaries(run: Callable[[Array, Array], object], stages: tuple[str, ...]) -> Array:
-    """For each stage four bf16 vectors, of many, whose values there come closest to a rounding boundary."""
+def near_boundaries(run: Callable[[Array, Array], object], stages: tuple[str, ...], each: int) -> Array:
+    """For each stage and place ``each`` bf16 vectors, of many, with a value closest to a rounding boundary there."""
     many = arithmetic.to_bf16(np.random.default_rng(22).standard_normal((2000, DIM)))
-    places = np.tile(PLACES, len(many) // PLACES.size)
-    found = [getattr(run(many, places), stage).reshape(len(many), DIM) for stage in stages]
-    nearest = [arithmetic.to_boundary(x).min(axis=1).reshape(-1, PLACES.size).argmin(axis=0) for x in found]
-    return np.concatenate([many[PLACES.size * i + np.arange(PLACES.size)] for i in nearest])
+    sets = many.reshape(-1, PLACES.size, DIM)
+    found = [getattr(run(many, np.tile(PLACES, len(sets))), stage).reshape(sets.shape) for stage in stages]
+    nearest = [arithmetic.to_boundary(x).min(axis=-1).argsort(axis=0)[:each] for x in found]
+    return np.concatenate([sets[i, np.arange(PLACES.size)] for i in nearest]).reshape(-1, DIM)
 
 
 class Implementations:
@@ -162,7 +162,7 @@ def run_keys(c: Conventions, name: str, count: int, seed: int, **faults: Roundin
     """Worst error / bound of the normed, roped and rotated keys."""
     pooled, weight, bias, table = key_inputs()
     if c.bf16_points:
-        pooled = near_boundaries(lambda x, at: rotate_keys(x, weight, bias, table, at, c), KEY_STAGES)
+        pooled = near_boundaries(lambda x, at: rotate_keys(x, weight, bias, table, at, c), KEY_STAGES, 1)
     row, places = model(name), np.tile(PLACES, len(pooled) // PLACES.size)
     keys = rotate_keys(pooled, weight, bias, table, places, c)
     bound = key_bound(keys, weight, table, places, c, row)
@@ -178,7 +178,7 @@ def run_query(c: Conventions, name: str, count: int, seed: int, **faults: Roundi
     """Worst error / bound of roped and rotated queries of one head."""
     query, _, _, table = key_inputs()
     if c.bf16_points:
-        query = near_boundaries(lambda x, at: rotate_query(x[:, None], table, at, c), QUERY_STAGES)
+        query = near_boundaries(lambda x, at: rotate_query(x[:, None], table, at, c), QUERY_STAGES, 4)
     row, places = model(name), np.tile(PLACES, len(query) // PLACES.size)
     stages = rotate_query(query[:, None], table, places, c)
     bound = query_bound(query[:, None], stages, table, places, c, row)

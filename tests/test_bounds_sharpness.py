@@ -12,6 +12,8 @@ from dsa_crosscheck.fixtures.cases import build_case
 from dsa_crosscheck.reference.geometry import Geometry
 from dsa_crosscheck.reference.models import model
 from dsa_crosscheck.reference.presets import PRESETS
+from dsa_crosscheck.reference.quantise import dequantise
+from dsa_crosscheck.reference.query import query_values
 
 TOPK = 2048
 
@@ -44,11 +46,23 @@ def test_a_tree_leaves_fewer_undecided_than_any_order() -> None:
     assert undecided(tree[0].values[0], tree[1][0], TOPK) <= undecided(any_order[0].values[0], any_order[1][0], TOPK)
 
 
-def test_a_matrix_unit_is_sharper_than_every_cut_by_the_norms() -> None:
-    """All 132 addends cut by 2^-13 of |q| |k| would be a bound; this one is less than half of it."""
+def test_a_matrix_unit_is_sharper_than_every_addend_cut_by_the_norms() -> None:
+    """128 products and 4 running sums, each cut by 2^-13 |q| |k|, are a bound; this one is under half of it."""
     s = setup(4096, "tensor-core-fp8")
     scores, bound = s.shared_scores
-    wide = replace(s.model, accumulator_bits=None).dot_error(128).norms + 132 * 2.0**-13
-    by_norms, _ = s.model.dot_error(128).norms, scores
-    assert by_norms < 0.45 * wide
-    assert undecided(scores.values[0], bound[0], TOPK) < 4096
+    query = query_values(s.trace.codes, s.conventions, 128)
+    reach = (np.abs(s.trace.weights) * np.linalg.norm(query, axis=-1)).sum()
+    norms = np.linalg.norm(dequantise(s.trace.stored, s.conventions.key), axis=-1)
+    wide = 132 * 2.0**-13 * reach * norms
+    assert (bound[0] < 0.45 * wide).all()
+    assert undecided(scores.values[0], bound[0], TOPK) < undecided(scores.values[0], wide, TOPK)
+
+
+def test_fewer_keys_are_undecided_with_every_bit_that_a_matrix_unit_keeps() -> None:
+    s = setup(4096, "tensor-core-fp8")
+    counts = []
+    for bits in (14, 18, 22):
+        scores, bound = replace(s, model=replace(s.model, accumulator_bits=bits)).shared_scores
+        counts.append(undecided(scores.values[0], bound[0], TOPK))
+    assert counts[0] > 5 * counts[1] > 25 * counts[2] > 0, counts
+    assert counts[2] < 0.02 * TOPK

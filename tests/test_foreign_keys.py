@@ -52,18 +52,27 @@ def first_keys(inputs: Inputs) -> np.ndarray:
         (
             1,
             [0, 6, 7],
-            ("2 slots hold keys beyond the row's causal length: row 1 at position 20 selected key 6 and sees 5",),
+            (
+                "2 slots hold keys beyond the row's causal length: row 1 at position 20 selected key 6 and sees 5"
+                "; key 6 depends on tokens 24 to 27: not causal",
+            ),
         ),
         (
             4,
             [3, 0, 1],
-            ("1 slots hold keys beyond the row's causal length: row 4 at position 13 selected key 3 and sees 3",),
+            (
+                "1 slots hold keys beyond the row's causal length: row 4 at position 13 selected key 3 and sees 3"
+                "; key 3 depends on tokens 14 to 15: not causal",
+            ),
         ),
         (0, [9, 100, -1], ()),
         (
             2,
             [-1, -1, 4],
-            ("1 slots hold keys beyond the row's causal length: row 2 at position 2 selected key 4 and sees 0",),
+            (
+                "1 slots hold keys beyond the row's causal length: row 2 at position 2 selected key 4 and sees 0"
+                "; key 4 depends on tokens 16 to 19: not causal",
+            ),
         ),
         (5, [4, 4, 4], ()),
         (0, [8, 1, 2], ()),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -46,7 +46,8 @@ def load(name: str, conventions: Conventions | None) -> Any:
             for part in attribute.split("."):
                 thing = getattr(thing, part)
             if inspect.isclass(thing) or inspect.isroutine(thing):
-                thing = thing(conventions) if inspect.signature(thing).parameters else thing()
+                make: Callable[..., Any] = thing
+                thing = make(conventions) if inspect.signature(make).parameters else make()
     # A module that exits would otherwise choose the exit code of the comparison.
     except (Exception, SystemExit) as error:
         raise CandidateError(f"candidate {name!r} ({target}) does not load: {type(error).__name__}: {error}") from error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from dsa_crosscheck.compare.diagnosis.code_facts import code_facts
 from dsa_crosscheck.compare.diagnosis.evidence import Evidence
 from dsa_crosscheck.compare.setup import Setup
 from dsa_crosscheck.compare.stage_result import StageResult
@@ -32,7 +33,7 @@ def exact_facts(result: StageResult, evidence: Evidence, setup: Setup) -> list[s
         facts.append(f"{result.stage}: {int(nan.sum()):,} NaN where the reference has numbers, first at ({first})")
     if result.stage in ("scores", "run: scores"):
         facts += _impossible_signs(result.stage, got, setup)
-    return facts
+    return [*facts, *code_facts(result.stage, evidence, setup)]
 
 
 def _of_values(line: str, got: np.ndarray, want: np.ndarray) -> list[str]:

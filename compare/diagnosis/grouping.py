@@ -25,6 +25,8 @@ def find_groups(result: StageResult, setup: Setup) -> list[Group]:
     """Groups that hold every wrong element of a line and not every element, the smallest first."""
     if result.wrong is None or not result.wrong.any():
         return []
+    if result.unexplained == 1 and result.at:
+        return [Group(result.stage, f"the only error is at {result.at}", 1 / result.wrong.size, 1.0)]
     found = []
     for attribute in attributes(result.stage, result.wrong, setup):
         best = min(_groups(attribute), key=lambda entry: entry[1:], default=None)

@@ -13,6 +13,7 @@ from dsa_crosscheck.compare.golden.make import make_golden
 from dsa_crosscheck.compare.golden.verify import CANDIDATE
 from dsa_crosscheck.compare.setup import Setup
 from dsa_crosscheck.compare.stages import CHECKS
+from dsa_crosscheck.compare.verdict import Verdict
 from dsa_crosscheck.fixtures.golden.golden import Golden
 from dsa_crosscheck.fixtures.golden.recipe import Recipe
 from dsa_crosscheck.fixtures.netcdf import StoredArray
@@ -39,12 +40,14 @@ def make_candidate_golden(recipe: Recipe, candidate: str) -> Golden:
     thing = load(candidate, recipe.conventions)
     inputs = recipe.build()
     report = crosscheck(inputs, thing, preset=recipe.conventions, repeat=REPEATS, explain=False)
-    failed = [f"{line.stage}: {line.verdict.value}{f' ({line.note})' if line.note else ''}" for line in report.stages]
-    failed = [text for text, line in zip(failed, report.stages, strict=True) if line.verdict.failed]
-    if failed:
-        raise ValueError(f"`--candidate` {candidate!r} should pass every check on {recipe.name}, got {'; '.join(failed)}")
+    bad = [line for line in report.stages if line.verdict.failed or line.verdict is Verdict.REFUSED]
+    if bad:
+        lines = "; ".join(f"{line.stage} {line.verdict.value}{line.note and ' (' + line.note + ')'}" for line in bad)
+        raise ValueError(f"`--candidate` {candidate!r} should pass every check on {recipe.name}, got {lines}")
     if not any(line.stage.startswith("repeat") for line in report.stages):
-        raise ValueError(f"`--candidate` {candidate!r} should have a stage that can be repeated, got {report.not_offered}")
+        raise ValueError(
+            f"`--candidate` {candidate!r} should have `score` or `select`, which are repeated, got one without"
+        )
     setup = Setup(inputs, recipe.conventions, model(MODEL_OF_ROUNDING[recipe.conventions.score_rounding]))
     golden = make_golden(recipe)
     return Golden({**golden.arrays, **_outputs(thing, setup)}, {**golden.attributes, "candidate": thing.name})

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from dsa_crosscheck.compare.mutants.mutant import Mutant
-from dsa_crosscheck.reference.presets import Preset
+from dsa_crosscheck.reference.presets import TINY, Preset
 
 
 @dataclass(frozen=True)
@@ -47,8 +47,13 @@ def _without_point(point: str) -> Callable[[Preset], bool]:
     return lambda preset: point not in preset.conventions.bf16_points
 
 
+def _tiny_floor_of(operand: str) -> Callable[[Preset], bool]:
+    return lambda preset: getattr(preset.conventions, operand).amax_floor == TINY
+
+
 _ROUNDING = "one float32 rounding more or less, which the bound of a scaled value allows"
 _FREE_TIE = "exact midpoints cannot be told from values within a float32 error of them"
+_FLUSHED = "a floor this close to 2^-126 lies within what the bound lets float32 arithmetic lose there"
 _FINER = "a score rounded less lies within the bound of one rounded more"
 _FINER_WEIGHT = "a weight that is not rounded lies within the bound of one that is"
 _ROUNDED_WEIGHT = "the weights are bf16 numbers already"
@@ -60,6 +65,8 @@ EQUIVALENT: tuple[Equivalent, ...] = (
     Equivalent("key.apply", _ROUNDING),
     Equivalent("query.scale_from", _ROUNDING),
     Equivalent("query.apply", _ROUNDING),
+    Equivalent("key.floor_on", _FLUSHED, _tiny_floor_of("key")),
+    Equivalent("query.floor_on", _FLUSHED, _tiny_floor_of("query")),
     Equivalent("key.ties", _FREE_TIE, _without_point("key-rotated")),
     Equivalent("query.ties", _FREE_TIE, _without_point("query-rotated")),
     Equivalent(

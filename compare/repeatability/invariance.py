@@ -94,15 +94,20 @@ def _run_all(run: Rearranged, plan: list[Arrangement], whole: Produced, judge: _
 
     A sentence when time was not enough.
     """
-    budget = Budget()
     parts = zip_longest(*(arrangement.parts for arrangement in plan))
     calls = [(plan[i], rows) for turn in parts for i, rows in enumerate(turn) if rows is not None]
-    for arrangement, rows in calls:
-        if not budget.open:
-            break
-        got = budget.time(lambda a=arrangement, r=rows: run(a, r))  # type: ignore[misc]
-        judge.compare(arrangement, rows, got, whole, tally)
-    return budget.shortfall(budget.calls, len(calls), "other batches")
+    # Whole batches have a time limit of their own, so that slow ones leave some for the cheap chunks.
+    limits = {"reordered batches": (True, Budget()), "chunks": (False, Budget())}
+    short = []
+    for what, (whole_batch, budget) in limits.items():
+        wanted = [(a, rows) for a, rows in calls if (len(a.parts) == 1) == whole_batch]
+        for arrangement, rows in wanted:
+            if not budget.open:
+                break
+            got = budget.time(lambda a=arrangement, r=rows: run(a, r))  # type: ignore[misc]
+            judge.compare(arrangement, rows, got, whole, tally)
+        short.append(budget.shortfall(budget.calls, len(wanted), what))
+    return "; ".join(filter(None, short))
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from dsa_crosscheck.compare.indistinct import indistinct
 from dsa_crosscheck.compare.physical import Located
 from dsa_crosscheck.compare.selection_certificate import SelectionCertificate, certify_selection
 from dsa_crosscheck.compare.setup import Setup
+from dsa_crosscheck.compare.shortfall import shortfall
 from dsa_crosscheck.compare.stage_result import StageResult
 from dsa_crosscheck.compare.stages.scores import visible
 from dsa_crosscheck.compare.verdict import Verdict
@@ -79,7 +80,9 @@ def judge_selection(
         verdict, note = Verdict.MALFORMED, "; ".join((*contract.faults, *strangers))
     elif verdict.passed and bound is None and _misordered(contract.chosen, expected, scores, setup):
         verdict, note = Verdict.VIOLATION, f"the right keys, not in {c.topk_order} order"
-    elif not verdict.failed:
+    elif verdict.failed:
+        note = shortfall(contract.chosen, expected, scores, lengths, c.topk_nan)
+    else:
         note = vacuous(scores, lengths, topk) or (indistinct(setup) if bound is not None else "")
         verdict = Verdict.VACUOUS if note else verdict
     worst = max(certificate.swaps, key=lambda s: s.gap - s.bound, default=None)

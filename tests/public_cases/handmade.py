@@ -116,3 +116,13 @@ def along_first(rows: int, heads: int, head_dim: int) -> np.ndarray:
     query = np.zeros((rows, heads, head_dim))
     query[:, :, 0] = 1.0
     return query
+
+
+def on_pages(inputs: Inputs, pages: Sequence[int]) -> Inputs:
+    """A single request's keys on given physical pages, in logical order."""
+    size = inputs.geometry.page_size
+    page = np.array(pages, np.int64)
+    table = np.full((1, page.size + 1), -1, np.int32)
+    table[0, :-1] = page
+    slots = page[inputs.key_index // size] * size + inputs.key_index % size
+    return replace(inputs, pages=max(pages) + 1, block_table=table, slots=slots)

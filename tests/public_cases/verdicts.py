@@ -68,8 +68,8 @@ def fails(report: Report, verdict: Verdict, stage: str, *sentences: str) -> None
 
 
 def said(report: Report) -> str:
-    """Both renderings on one line each, since lines are folded."""
-    return " ".join(f"{report} {explanation_text(report)}".split())
+    """Both renderings without folds, and without the list of what was tried and does not explain."""
+    return " ".join(f"{report} {explanation_text(report).partition('tried (')[0]}".split())
 
 
 def line(report: Report, name: str) -> Any:
