@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import platform
 from importlib.metadata import PackageNotFoundError, version
@@ -11,6 +12,11 @@ PACKAGES = ("dsa-crosscheck", "numpy", "jax", "jaxlib", "torch", "apache-tvm-ffi
 
 def environment() -> dict[str, object]:
     """Versions and machine, as plain values; a package that is not installed is left out."""
+    return dict(_environment())
+
+
+@functools.cache
+def _environment() -> dict[str, object]:
     found: dict[str, object] = {
         "python": platform.python_version(),
         "platform": platform.platform(),

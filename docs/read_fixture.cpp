@@ -3,11 +3,9 @@
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
-#include <cstring>
 #include <fstream>
 #include <regex>
 #include <sstream>
-#include <stdexcept>
 
 struct Array { std::string dtype; std::vector<size_t> shape; std::string bytes; };  // C order, little-endian
 
@@ -18,7 +16,8 @@ std::string read(const std::string& path) {
 }
 
 Array load(const std::string& folder, const std::string& name) {  // fixture.json: an array a line, keys in this order
-  const std::regex line(R"(\{"name": "([^"]+)", "dtype": "([^"]+)", "storage": "[^"]+", "file": "([^"]+)", "shape": \[([^\]]*))");
+  const std::regex line(
+      R"x(\{"name": "([^"]+)", "dtype": "([^"]+)", "storage": "[^"]+", "file": "([^"]+)", "shape": \[([^\]]*))x");
   const std::string index = read(folder + "/fixture.json");
   for (std::sregex_iterator at(index.begin(), index.end(), line), end; at != end; ++at) {
     if ((*at)[1] != name) continue;
@@ -29,12 +28,7 @@ Array load(const std::string& folder, const std::string& name) {  // fixture.jso
   }
   throw std::runtime_error("no array " + name);
 }
-
-template <class T> T at(const Array& a, size_t i) {
-  T x;
-  a.bytes.copy(reinterpret_cast<char*>(&x), sizeof x, i * sizeof x);
-  return x;
-}
+template <class T> T at(const Array& a, size_t i) { T x; a.bytes.copy((char*)&x, sizeof x, i * sizeof x); return x; }
 
 double small(unsigned code, int exponent, int mantissa, int bias) {  // a float of so many bits, below its sign; no NaN
   const unsigned m = code & ((1u << mantissa) - 1), e = (code >> mantissa) & ((1u << exponent) - 1);
@@ -47,7 +41,7 @@ double value(const Array& a, size_t i) {
   if (a.dtype == "float32") return at<float>(a, i);
   if (a.dtype == "int64") return double(at<int64_t>(a, i));
   if (a.dtype == "int32") return at<int32_t>(a, i);
-  if (a.dtype == "bfloat16") { const uint32_t bits = at<uint16_t>(a, i) << 16; float x; std::memcpy(&x, &bits, 4); return x; }
+  if (a.dtype == "bfloat16") return at<float>({"", {}, std::string(2, '\0') + a.bytes.substr(2 * i, 2)}, 0);
   const uint8_t code = at<uint8_t>(a, i);
   if (a.dtype == "uint8") return code;
   if (a.dtype == "float8_e4m3fn") return (code & 0x7f) == 0x7f ? NAN : small(code, 4, 3, 7);

@@ -52,7 +52,8 @@ def test_a_matrix_unit_is_sharper_than_every_addend_cut_by_the_norms() -> None:
     scores, bound = s.shared_scores
     query = query_values(s.trace.codes, s.conventions, 128)
     reach = (np.abs(s.trace.weights) * np.linalg.norm(query, axis=-1)).sum()
-    norms = np.linalg.norm(dequantise(s.trace.stored, s.conventions.key), axis=-1)
+    # The row's own request comes first among the keys.
+    norms = np.linalg.norm(dequantise(s.trace.stored, s.conventions.key), axis=-1)[: bound.shape[1]]
     wide = 132 * 2.0**-13 * reach * norms
     assert (bound[0] < 0.45 * wide).all()
     assert undecided(scores.values[0], bound[0], TOPK) < undecided(scores.values[0], wide, TOPK)

@@ -27,6 +27,8 @@ EQUIVALENT: dict[str, str] = {
     "key.apply": "both products lie within the freedom of one rounding",
     "query.scale_from": "as for keys",
     "query.apply": "as for keys",
+    "key.floor_on": "a zero vector: under the tiny floor both scales lie within what underflow may leave",
+    "query.floor_on": "as for keys",
     "key.ties": "no small case has exact midpoints on the key path, which rounds nothing before them",
     "topk_ties": "any choice among equal scores is right",
     "topk_order": "a declared order of any accepts every order",

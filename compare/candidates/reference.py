@@ -110,4 +110,5 @@ class FusedReference:
 
 
 def _float32(values: np.ndarray) -> torch.Tensor:
-    return torch.from_numpy(values.astype(np.float32))
+    with np.errstate(over="ignore"):  # what is past float32 is an infinity there
+        return torch.from_numpy(values.astype(np.float32))

@@ -78,7 +78,9 @@ def _make_large(args: argparse.Namespace) -> int:
     from dsa_crosscheck.fixtures.golden.catalogue import LARGE_RECIPES
 
     if args.candidate or args.regenerate:
-        raise ValueError("`--large` should be given without `--candidate` and `--regenerate`: its cache is never rewritten")
+        raise ValueError(
+            "`--large` should be given without `--candidate` and `--regenerate`: its cache is never rewritten"
+        )
     known = {recipe.name: recipe for recipe in LARGE_RECIPES}
     unknown = [name for name in args.names if name not in known]
     if unknown:

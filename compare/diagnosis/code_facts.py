@@ -49,8 +49,9 @@ def _of_codes(got: Quantised, want: Quantised, values: np.ndarray, codec: Codec)
     differ = mine != theirs
     if not differ.any():
         return
-    steps = int(np.abs(mine - theirs).max())
-    size = "all by one step" if steps == 1 else f"by up to {steps:,} steps"
+    steps = np.abs(mine - theirs)[differ]
+    one, most = int((steps == 1).sum()), int(steps.max())
+    size = "all by one step" if most == 1 else f"{one:,} of them by one step, at most by {most:,}"
     yield f"{100 * differ.mean():.3g} % of the codes differ ({differ.sum():,} of {differ.size:,}), {size}"
     if codec.spec.bits > 8:
         return

@@ -70,7 +70,7 @@ class Contents:
         if trace.pooled_stretch is not None:
             found["pooled_stretch"] = _stored(trace.pooled_stretch, "groups", "head_dim")
         stages = ("normed", "roped", "rotated")
-        for stage in (("pooled", *stages) if "pooled" in self.conventions.bf16_points else stages):
+        for stage in ("pooled", *stages) if "pooled" in self.conventions.bf16_points else stages:
             found |= _stage("key", stage, trace.keys, _KEYS)
         found["key.codes"] = StoredArray(_KEYS, *_code_bits(trace.stored.codes, codec))
         if codec.scale_bytes:
@@ -102,7 +102,9 @@ class Contents:
     def bounds(self) -> np.ndarray:
         """Bounds of the shared scores by every model, float64 [models, rows, columns]."""
         cache, codes, weights = self.setup.scorer_input
-        return np.stack([Setup(self.inputs, self.conventions, m).judge(cache, codes, weights)[1] for m in MODELS.values()])
+        return np.stack(
+            [Setup(self.inputs, self.conventions, m).judge(cache, codes, weights)[1] for m in MODELS.values()]
+        )
 
     def _scores(self) -> dict[str, StoredArray]:
         return {

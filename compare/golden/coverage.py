@@ -96,7 +96,9 @@ def coverage(golden: Golden, progress: Callable[[str], None] = lambda mutant: No
         judged[family].append(mutant.name)
         if fails(mutant.make(right, inputs), REPEATS if mutant.needs_repeat else 0):
             seen[family].append(mutant.name)
-    return Coverage(golden.name, {f: tuple(names) for f, names in seen.items()}, {f: tuple(n) for f, n in judged.items()})
+    return Coverage(
+        golden.name, {f: tuple(names) for f, names in seen.items()}, {f: tuple(n) for f, n in judged.items()}
+    )
 
 
 def _mutants(golden: Golden) -> list[tuple[str, Mutant]]:

@@ -27,17 +27,18 @@ def judge_values(
     """Judge ``got`` (float32) against float64 ``want`` with ``bound``, all of one shape.
 
     ``seen`` (bool) leaves elements out. An element differs when it is not the reference rounded to
-    float32. NaN where the reference has a number is a violation; NaN on both sides agrees. With a
+    float32. NaN where the reference has a number is a violation; NaN on both sides agrees, as does an
+    infinity where the reference, or what its bound allows, is past the largest float32. With a
     ``geometry``, a violation that one constant factor explains is ``SCALE_ONLY``.
     """
     mask = np.ones(got.shape, bool) if seen is None else seen
-    both_nan = np.isnan(got) & np.isnan(want)
+    same = (np.isnan(got) & np.isnan(want)) | _overflows(got, want, bound)
     with np.errstate(invalid="ignore", divide="ignore"):
-        deviation = np.where(mask & ~both_nan & (got != want), np.abs(got.astype(np.float64) - want), 0.0)
+        deviation = np.where(mask & ~same & (got != want), np.abs(got.astype(np.float64) - want), 0.0)
         deviation = np.where(np.isnan(deviation), np.inf, deviation)
         ratio = np.where(deviation > 0, deviation / bound, 0.0)
         ratio = np.where(np.isnan(ratio), np.inf, ratio)
-        differing = int((mask & ~both_nan & (got != want.astype(np.float32))).sum())
+        differing = int((mask & ~same & (got != want.astype(np.float32))).sum())
     elements = int(mask.sum())
     if elements == 0:
         return StageResult(stage, Verdict.IDENTICAL, 0, 0, note="nothing to compare")
@@ -54,3 +55,9 @@ def judge_values(
     return StageResult(
         stage, verdict, elements, differing, float(deviation[at]), "", float(bound[at]), factor, place(at), note, wrong
     )
+
+
+def _overflows(got: np.ndarray, want: np.ndarray, bound: np.ndarray) -> np.ndarray:
+    """bool: an infinity where an admissible value of that sign is past float32."""
+    with np.errstate(invalid="ignore"):
+        return np.isinf(got) & (np.sign(got) * want + bound > np.finfo(np.float32).max)

@@ -52,7 +52,7 @@ def test_a01_adjacent_pairs_where_half_split_is_declared() -> None:
     inputs = long_request(200, 32)
     passes(inputs, V32)
     report = judged(inputs, ReferenceCandidate(V32.with_field("rope_pairing", "interleaved")), V32, explain=False)
-    fails(report, Verdict.VIOLATION, "key codes")
+    fails(report, Verdict.VIOLATION, "key scales")
     assert line(report, "query codes").verdict is Verdict.VIOLATION
 
 

@@ -93,7 +93,7 @@ def test_a04_both_faults_are_told_apart() -> None:
         report,
         Verdict.VIOLATION,
         "key codes",
-        r"key codes: \d\.?\d* % of the codes differ \(\d+ of 1,024\), all by one step",
+        r"key codes: [\d.]+ % of the codes differ \(\d+ of 1,024\), [5-9]\d of them by one step",
         "store_keys: matches the reference with one mistake: the norm weight is rounded to bf16",
         r"query scales: 6[34] of 64 scales are not powers of two",
         "encode_query: matches if query.scale is fp32 instead of power-of-two",

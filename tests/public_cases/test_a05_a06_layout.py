@@ -114,7 +114,9 @@ def test_a05_zero_scales_in_a_comparison() -> None:
 
 def page(page_size: int, head_dim: int = 128) -> Any:
     """As many keys as a page of 64, k = 8."""
-    return random_request(Geometry(heads=2, head_dim=head_dim, page_size=page_size, compress_ratio=1, topk=8), 64, 2)
+    rope = head_dim // 2
+    geometry = Geometry(heads=2, head_dim=head_dim, rope_dim=rope, page_size=page_size, compress_ratio=1, topk=8)
+    return random_request(geometry, 64, 2)
 
 
 INTERLEAVED = "values are {} in token-interleaved order, not values-then-scales: token {}'s values were {} bytes"
