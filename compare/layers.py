@@ -98,7 +98,9 @@ def _notes(layer: int, caches: np.ndarray, setups: Sequence[Setup]) -> list[str]
         got = setup.judge(caches[layer], codes, weights)[0].values
     want, seen = setup.shared_scores[0].values, visible(setup.trace.lengths, got.shape[1])
     if (got[seen] == 0).all() and (want[seen] != 0).any():
-        notes.insert(0, "all scores exactly 0 while the reference's are not: a selection would be decided by ties alone")
+        notes.insert(
+            0, "all scores exactly 0 while the reference's are not: a selection would be decided by ties alone"
+        )
     return notes
 
 

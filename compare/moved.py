@@ -72,7 +72,8 @@ def check_move(
     slots = np.array(moves, np.int64).reshape(-1, 2)
     if not slots.size or slots.min() < 0 or np.unique(slots[:, 1]).size != len(slots):
         raise ValueError(
-            f"`check_move(moves=...)` should be (source, destination) slots, at least 0, each destination once, got {moves}"
+            "`check_move(moves=...)` should be (source, destination) slots, none negative and each destination once, "
+            f"got {moves}"
         )
     return MoveCheck(tuple(_at(move, conventions, slots, geometry or Geometry(), size) for size in page_sizes))
 

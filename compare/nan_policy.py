@@ -63,6 +63,7 @@ def _selected(candidate: Any, row: np.ndarray, conventions: Conventions) -> np.n
         count = int(np.isnan(row).sum())
         sign = "-NaN" if np.signbit(row[np.isnan(row)][0]) else "+NaN"
         raise CandidateFault(
-            Verdict.MALFORMED, f"with {count} {sign} among {KEYS} scores: {'; '.join(contract.faults)}: {got[0].tolist()}"
+            Verdict.MALFORMED,
+            f"with {count} {sign} among {KEYS} scores: {'; '.join(contract.faults)}: {got[0].tolist()}",
         )
     return contract.chosen[0]

@@ -95,7 +95,8 @@ def check_visible_lengths(
                 actual = tuple(int(count) for count in formula(length, n, ratio))
                 if len(actual) != n:
                     raise ValueError(
-                        f"`check_visible_lengths(formula=...)` should return {n} counts for next_n={n}, got {len(actual)}"
+                        f"`check_visible_lengths(formula=...)` should return {n} counts for next_n={n}, "
+                        f"got {len(actual)}"
                     )
                 rows.append(LengthRow(ratio, n, length, tuple(int(count) for count in expected), actual))
     return LengthTable(tuple(rows))

@@ -45,7 +45,7 @@ def make_set(
             known = entries.get(recipe.name, {}).get(CONTENT_HASH)
             if old is None or old.attributes.get("recipe") != recipe.record() or known not in (None, _hash(old)):
                 raise ValueError(
-                    f"{str(path)!r} is there, and is not this recipe's fixture as it was made; `--regenerate` replaces it"
+                    f"{str(path)!r} is there, and is not this recipe's fixture as made; `--regenerate` replaces it"
                 )
             golden, outcome[recipe.name] = old, "kept"
         else:

@@ -90,7 +90,7 @@ class Contents:
 
     def _query(self) -> dict[str, StoredArray]:
         trace = self.setup.trace
-        found = {}
+        found: dict[str, StoredArray] = {}
         for stage in ("roped", "rotated"):
             found |= _stage("query", stage, trace.query, _HEADS)
         found["query.codes"] = _stored(trace.codes, "rows", "heads", "query_bytes")

@@ -22,7 +22,7 @@ CANDIDATE = "candidate."
 
 @dataclass(frozen=True)
 class Verification:
-    """``problems``: a sentence each, the first one about the first array that is wrong. ``arrays``: how many were looked at."""
+    """``problems``: a sentence each, in the order of the arrays. ``arrays``: how many were looked at."""
 
     name: str
     problems: tuple[str, ...]

@@ -109,7 +109,7 @@ def _inputs(args: argparse.Namespace) -> Inputs:
     return inputs
 
 
-def _measure(inputs: Inputs, c: Conventions, order: np.ndarray) -> dict[str, object]:
+def _measure(inputs: Inputs, c: Conventions, order: np.ndarray) -> dict[str, float | list[float]]:
     """All variables of one format and order; the overlaps are lists in the order of ``SIDES``."""
     setup = Setup(inputs, c, model(MODEL))
     natural = np.arange(order.size)

@@ -25,9 +25,9 @@ __all__ = ["Grid", "cells", "collect", "grid_of", "render", "run", "template"]
 
 CONTEXTS = (8192, 32768, 131072)
 FULL_CONTEXTS = (2048, 4096, 8192, 16384, 32768, 65536, 131072, 262144, 524288, 1048576)
-ATTRIBUTED_CONTEXTS = (8192, 32768)
-"""Contexts where the loss is attributed unless told otherwise: shares change little with the context, and
-cost four more scorings a format."""
+ATTRIBUTED_CONTEXT = 32768
+"""Where the loss is attributed unless told otherwise, or a family's largest context below it, in the first
+seed: shares change little with either, and cost four more scorings a format."""
 
 DESCRIPTIONS = {
     "overlap": ("share of the k selected keys whose exact score reaches the exact k-th", "1"),
@@ -44,7 +44,7 @@ DESCRIPTIONS = {
 
 @dataclass(frozen=True)
 class Grid:
-    """The axes of one study; ``attributed`` are the contexts whose loss is attributed."""
+    """The axes of one study; ``attribute_all``: in every cell instead of one a family."""
 
     families: tuple[str, ...]
     contexts: tuple[int, ...]
@@ -54,7 +54,7 @@ class Grid:
     hadamard: tuple[bool, ...]
     score_dtypes: tuple[str, ...]
     ks: tuple[int, ...]
-    attributed: tuple[int, ...]
+    attribute_all: bool
 
     def __post_init__(self) -> None:
         for name in ("families", "contexts", "formats", "hadamard", "score_dtypes", "ks"):
@@ -86,7 +86,7 @@ def grid_of(args: argparse.Namespace) -> Grid:
         hadamard=(True, False),
         score_dtypes=SCORE_DTYPES,
         ks=tuple(args.topk),
-        attributed=tuple(c for c in contexts if args.full or c in ATTRIBUTED_CONTEXTS or args.contexts),
+        attribute_all=args.full,
     )
 
 
@@ -98,7 +98,9 @@ def cells(grid: Grid) -> Iterator[PrecisionCell]:
     """
     for name in grid.families:
         family = family_of(name)
-        for context in _contexts(name, family.largest, grid.contexts):
+        contexts = _contexts(name, family.largest, grid.contexts)
+        attributed = max((c for c in contexts if c <= ATTRIBUTED_CONTEXT), default=contexts[0]) if contexts else None
+        for context in contexts:
             for seed in range(grid.seeds if family.drawn else 1):
                 yield PrecisionCell(
                     name,
@@ -109,7 +111,7 @@ def cells(grid: Grid) -> Iterator[PrecisionCell]:
                     grid.hadamard,
                     grid.score_dtypes,
                     grid.ks,
-                    context in grid.attributed,
+                    grid.attribute_all or (context == attributed and seed == 0),
                 )
 
 

@@ -112,7 +112,8 @@ class Worker:
         return self._output.read().decode(errors="replace")
 
     def _lost(self, what: str) -> Any:
-        output = "\n".join(self._written().splitlines()[-TAIL:])
+        lines = [line for line in self._written().splitlines() if not line.startswith("Extension modules:")]
+        output = "\n".join(lines[-TAIL:])
         raise CandidateLost(what, self._stage, output)
 
 

@@ -47,7 +47,7 @@ def assert_crosscheck(
     offered = judged_by if judged_by is not None or isinstance(case, Inputs) else case.conventions
     facts = case_facts(name_of(case), inputs)
     comparison = Comparison(candidate, inputs, offered, judged_by, bound, repeat, facts, settings.replay)
-    isolate = _on_gpu(candidate) if settings.isolate is None else settings.isolate
+    isolate = on_gpu(candidate) if settings.isolate is None else settings.isolate
     try:
         report = run_isolated(comparison, settings.timeout) if isolate else comparison.run(lambda stage: None)
     except Unsupported as error:
@@ -62,5 +62,6 @@ def assert_crosscheck(
     conclude(report, inputs, settings)
 
 
-def _on_gpu(candidate: Any) -> bool:
+def on_gpu(candidate: Any) -> bool:
+    """Whether a candidate, made or not, runs on a GPU, where a fault may cost the process."""
     return candidate == "cuda" or str(getattr(candidate, "device", "cpu")).startswith("cuda")

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from handmade import EXACT, ROTATED, inputs_of, normal, random_request
-from verdicts import Changed, fails, judged, line, passes, under
+from verdicts import changed, fails, judged, line, passes, under
 
 from dsa_crosscheck.compare import Verdict
 from dsa_crosscheck.compare.candidates.reference import ReferenceCandidate
@@ -59,7 +59,7 @@ def test_a01_adjacent_pairs_where_half_split_is_declared() -> None:
 def test_a01_one_operand_alone() -> None:
     inputs = long_request(128, 16)
     passes(inputs, FP8)
-    report = judged(inputs, Changed(FP8, encode_query=under("rope_pairing", "half-split", "encode_query")), FP8)
+    report = judged(inputs, changed(FP8, encode_query=under("rope_pairing", "half-split", "encode_query")), FP8)
     fails(
         report,
         Verdict.VIOLATION,
@@ -90,7 +90,7 @@ def one_head(keys: int, topk: int) -> Inputs:
 def test_a02_rotation_on_the_query_only() -> None:
     inputs = one_head(128, 16)
     passes(inputs, ROTATED)
-    report = judged(inputs, Changed(ROTATED, store_keys=under("hadamard_key", False, "store_keys")), ROTATED)
+    report = judged(inputs, changed(ROTATED, store_keys=under("hadamard_key", False, "store_keys")), ROTATED)
     fails(
         report,
         Verdict.VIOLATION,
@@ -102,13 +102,14 @@ def test_a02_rotation_on_the_query_only() -> None:
 
 
 @pytest.mark.parametrize(
-    ("method", "field", "stage"), [("encode_query", "hadamard_query", "query codes"), ("store_keys", "hadamard_key", "key scales")]
+    ("method", "field", "stage"),
+    [("encode_query", "hadamard_query", "query codes"), ("store_keys", "hadamard_key", "key scales")],
 )
 def test_a02_either_side_of_fp8(method: str, field: str, stage: str) -> None:
     inputs = random_request(Geometry(heads=8, head_dim=64, rope_dim=32, compress_ratio=1, topk=32), 512, 4)
     passes(inputs, FP8)
     changes: dict[str, Any] = {method: under(field, False, method)}
-    report = judged(inputs, Changed(FP8, **changes), FP8, explain=False)
+    report = judged(inputs, changed(FP8, **changes), FP8, explain=False)
     fails(report, Verdict.VIOLATION, stage, "chance level .* a structural fault")
 
 

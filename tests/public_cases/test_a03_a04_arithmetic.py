@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from handmade import EXACT, inputs_of, normal, random_request
-from verdicts import Changed, fails, judged, line, passes, under
+from verdicts import changed, fails, judged, line, passes, under
 
 from dsa_crosscheck.compare import Verdict
 from dsa_crosscheck.compare.candidates.reference import ReferenceCandidate
@@ -37,7 +37,7 @@ def two_keys(gate: float) -> Inputs:
 def test_a03_two_heads_two_keys() -> None:
     inputs = two_keys(1.0)
     passes(inputs, EXACT)
-    report = judged(inputs, Changed(EXACT, score=under("relu", False, "score")), EXACT)
+    report = judged(inputs, changed(EXACT, score=under("relu", False, "score")), EXACT)
     fails(
         report,
         Verdict.VIOLATION,
@@ -51,14 +51,21 @@ def test_a03_two_heads_two_keys() -> None:
 def test_a03_negative_weights_make_positive_scores_impossible() -> None:
     inputs = two_keys(-1.0)
     passes(inputs, EXACT)
-    report = judged(inputs, Changed(EXACT, score=under("relu", False, "score")), EXACT)
-    fails(report, Verdict.VIOLATION, "scores", NO_RELU, "above zero in rows with no positive weight", "key 1 .* missed for key 0")
+    report = judged(inputs, changed(EXACT, score=under("relu", False, "score")), EXACT)
+    fails(
+        report,
+        Verdict.VIOLATION,
+        "scores",
+        NO_RELU,
+        "above zero in rows with no positive weight",
+        "key 1 .* missed for key 0",
+    )
 
 
 def test_a03_mixed_weights_leave_no_impossible_sign() -> None:
     inputs = random_request(Geometry(heads=16, compress_ratio=1, topk=16), 96, 3)
     passes(inputs, FP8)
-    report = judged(inputs, Changed(FP8, score=under("relu", False, "score")), FP8)
+    report = judged(inputs, changed(FP8, score=under("relu", False, "score")), FP8)
     fails(report, Verdict.VIOLATION, "scores", NO_RELU)
     assert report.explanation is not None
     assert not [fact for fact in report.explanation.facts if "impossible" in fact]
@@ -67,7 +74,7 @@ def test_a03_mixed_weights_leave_no_impossible_sign() -> None:
 def test_a03_products_that_are_all_positive_cannot_show_it() -> None:
     inputs = two_keys(1.0)
     inputs = replace(inputs, pooled=np.abs(inputs.pooled))
-    assert judged(inputs, Changed(EXACT, score=under("relu", False, "score")), EXACT).verdict.passed
+    assert judged(inputs, changed(EXACT, score=under("relu", False, "score")), EXACT).verdict.passed
 
 
 def narrow_norm(right: ReferenceCandidate, pooled: torch.Tensor, weight: torch.Tensor, *rest: Any) -> None:
@@ -79,7 +86,9 @@ def fused_case(keys: int, heads: int) -> Inputs:
     """Norm weights 1 + an odd multiple of 2^-10, which bfloat16 (eight bits) cannot hold."""
     weight = 1 + (2 * np.random.default_rng(5).integers(0, 4, 128) + 1) * 2.0**-10
     query, keys_ = normal(6, 1, heads, 128), normal(7, keys, 128)
-    return inputs_of(Geometry(heads=heads, compress_ratio=1, topk=1), [keys_], [(0, keys - 1)], query, norm_weight=weight)
+    return inputs_of(
+        Geometry(heads=heads, compress_ratio=1, topk=1), [keys_], [(0, keys - 1)], query, norm_weight=weight
+    )
 
 
 UNROUNDED_QUERY = under("query.scale", "fp32", "encode_query")
@@ -88,7 +97,7 @@ UNROUNDED_QUERY = under("query.scale", "fp32", "encode_query")
 def test_a04_both_faults_are_told_apart() -> None:
     inputs = fused_case(8, 64)
     passes(inputs, POWERS)
-    report = judged(inputs, Changed(POWERS, store_keys=narrow_norm, encode_query=UNROUNDED_QUERY), POWERS)
+    report = judged(inputs, changed(POWERS, store_keys=narrow_norm, encode_query=UNROUNDED_QUERY), POWERS)
     fails(
         report,
         Verdict.VIOLATION,
@@ -112,7 +121,7 @@ def test_a04_each_alone_blames_its_operand(method: str, change: Any, stage: str)
     inputs = fused_case(6, 16)
     passes(inputs, POWERS)
     changes = {method: change}
-    report = judged(inputs, Changed(POWERS, **changes), POWERS, explain=False)
+    report = judged(inputs, changed(POWERS, **changes), POWERS, explain=False)
     fails(report, Verdict.VIOLATION, stage)
     side = "key" if method == "store_keys" else "query"
     assert all(r.stage.startswith(side) or r.stage == "cache bytes" for r in report.stages if r.verdict.failed)
@@ -120,7 +129,7 @@ def test_a04_each_alone_blames_its_operand(method: str, change: Any, stage: str)
 
 def test_a04_unrounded_scale_on_the_other_operand() -> None:
     inputs = fused_case(8, 4)
-    report = judged(inputs, Changed(POWERS, store_keys=under("key.scale", "fp32", "store_keys")), POWERS)
+    report = judged(inputs, changed(POWERS, store_keys=under("key.scale", "fp32", "store_keys")), POWERS)
     fails(
         report,
         Verdict.VIOLATION,
@@ -132,4 +141,4 @@ def test_a04_unrounded_scale_on_the_other_operand() -> None:
 
 def test_a04_norm_weights_that_bfloat16_holds_cannot_show_it() -> None:
     inputs = replace(fused_case(8, 4), norm_weight=np.full(128, 1.5, np.float32))
-    assert judged(inputs, Changed(POWERS, store_keys=narrow_norm), POWERS).verdict.passed
+    assert judged(inputs, changed(POWERS, store_keys=narrow_norm), POWERS).verdict.passed

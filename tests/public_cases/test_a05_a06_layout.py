@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from handmade import EXACT, random_request
-from verdicts import Changed, fails, judged, passes, under
+from verdicts import changed, fails, judged, passes, under
 
 from dsa_crosscheck.compare import Verdict
 from dsa_crosscheck.compare.candidates.reference import ReferenceCandidate
@@ -105,7 +105,7 @@ def test_a05_zero_scales_in_a_comparison() -> None:
 
     passes(inputs, FP8)
     fails(
-        judged(inputs, Changed(FP8, score=score), FP8),
+        judged(inputs, changed(FP8, score=score), FP8),
         Verdict.VIOLATION,
         "scores",
         "every wrong element is exactly 0 and the reference's is not",
@@ -125,7 +125,7 @@ INTERLEAVED = "values are {} in token-interleaved order, not values-then-scales:
 def test_a06_reader_takes_records_as_interleaved() -> None:
     inputs = page(64)
     passes(inputs, FP8)
-    report = judged(inputs, Changed(FP8, score=under("page_order", "token-interleaved", "score")), FP8)
+    report = judged(inputs, changed(FP8, score=under("page_order", "token-interleaved", "score")), FP8)
     fails(
         report,
         Verdict.VIOLATION,
@@ -139,21 +139,21 @@ def test_a06_reader_takes_records_as_interleaved() -> None:
 def test_a06_writer_interleaves() -> None:
     inputs = page(64)
     passes(inputs, FP8)
-    report = judged(inputs, Changed(FP8, store_keys=under("page_order", "token-interleaved", "store_keys")), FP8)
+    report = judged(inputs, changed(FP8, store_keys=under("page_order", "token-interleaved", "store_keys")), FP8)
     fails(report, Verdict.VIOLATION, "key scales", INTERLEAVED.format("written", r"\d+:\d+", "written to"))
 
 
 def test_a06_tiles_where_rows_are_declared() -> None:
     inputs = page(32)
     passes(inputs, FP8)
-    report = judged(inputs, Changed(FP8, score=under("page_order", "tiles-16x16", "score")), FP8)
+    report = judged(inputs, changed(FP8, score=under("page_order", "tiles-16x16", "score")), FP8)
     fails(report, Verdict.VIOLATION, "scores", "values are read in tiles-16x16 order, not values-then-scales")
 
 
 @pytest.mark.parametrize(("page_size", "hidden"), [(1, True), (2, False), (16, False)])
 def test_a06_page_size_1_hides_it(page_size: int, hidden: bool) -> None:
     inputs = page(page_size)
-    report = judged(inputs, Changed(FP8, score=under("page_order", "token-interleaved", "score")), FP8, explain=False)
+    report = judged(inputs, changed(FP8, score=under("page_order", "token-interleaved", "score")), FP8, explain=False)
     assert report.verdict.passed == hidden
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from handmade import EXACT, inputs_of, normal, random_request
-from verdicts import Changed, fails, judged, line, passes, said, under
+from verdicts import changed, fails, judged, line, passes, said, under
 
 from dsa_crosscheck.compare import Verdict
 from dsa_crosscheck.compare.candidates.reference import ReferenceCandidate
@@ -37,7 +37,7 @@ def one_query(conventions: Any = FP8, keys: int = 32) -> Inputs:
 
 
 def test_a07_query_read_in_the_other_flavour() -> None:
-    report = judged(one_query(), Changed(FP8, score=under("query.format", FNUZ, "score")), FP8)
+    report = judged(one_query(), changed(FP8, score=under("query.format", FNUZ, "score")), FP8)
     fails(report, Verdict.SCALE_ONLY, "scores", OTHER_FLAVOUR.format("0.5", "one operand's"), "query.format is " + FNUZ)
     assert report.selection is not None
     assert report.selection.overlap_mean == 1.0
@@ -45,19 +45,19 @@ def test_a07_query_read_in_the_other_flavour() -> None:
 
 def test_a07_keys_and_both_operands() -> None:
     inputs = one_query()
-    keys = judged(inputs, Changed(FP8, score=under("key.format", FNUZ, "score")), FP8)
+    keys = judged(inputs, changed(FP8, score=under("key.format", FNUZ, "score")), FP8)
     fails(keys, Verdict.SCALE_ONLY, "scores", OTHER_FLAVOUR.format("0.5", "one operand's"), "key.format is " + FNUZ)
 
     def both(right: ReferenceCandidate, *args: Any) -> torch.Tensor:
         changed = right.conventions.with_field("key.format", FNUZ).with_field("query.format", FNUZ)
         return ReferenceCandidate(changed).score(*args)
 
-    report = judged(inputs, Changed(FP8, score=both), FP8, explain=False)
+    report = judged(inputs, changed(FP8, score=both), FP8, explain=False)
     fails(report, Verdict.SCALE_ONLY, "scores", OTHER_FLAVOUR.format("0.25", "both operands'"))
 
 
 def test_a07_few_scores_prove_no_ratio_but_name_the_flavour() -> None:
-    report = judged(one_query(keys=8), Changed(FP8, score=under("query.format", FNUZ, "score")), FP8)
+    report = judged(one_query(keys=8), changed(FP8, score=under("query.format", FNUZ, "score")), FP8)
     fails(report, Verdict.VIOLATION, "scores", f"matches if .*format is {FNUZ} instead of fp8-e4m3fn")
 
 
@@ -66,7 +66,7 @@ def test_a07_negative_zero_becomes_nan() -> None:
     inputs = one_query(PLAIN)
     inputs.query[0, 0, :64] = -0.0
     passes(inputs, PLAIN)
-    report = judged(inputs, Changed(PLAIN, score=under("query.format", FNUZ, "score")), PLAIN)
+    report = judged(inputs, changed(PLAIN, score=under("query.format", FNUZ, "score")), PLAIN)
     fails(report, Verdict.VIOLATION, "scores", r"scores: 32 NaN where the reference has numbers, first at \(0, 0\)")
     assert "query.format is " + FNUZ in said(report)
 
@@ -77,7 +77,7 @@ def test_a07_a_swallowed_rejection_is_no_result() -> None:
     def score(right: ReferenceCandidate, *args: Any) -> torch.Tensor:
         raise TypeError("float8_e4m3fn is not supported here")
 
-    report = judged(one_query(), Changed(FP8, score=score), FP8, explain=False)
+    report = judged(one_query(), changed(FP8, score=score), FP8, explain=False)
     fails(report, Verdict.MALFORMED, "score", "score raised TypeError: float8_e4m3fn is not supported here")
 
 
@@ -88,7 +88,9 @@ def without_floor(right: ReferenceCandidate, pooled: torch.Tensor, *rest: Any) -
     geometry = Geometry(heads=1, head_dim=pooled.shape[1], rope_dim=2)
     layout = key_layout(right.conventions.key, geometry, right.conventions.page_order)
     lost = pooled.abs().amax(dim=1) < torch.finfo(torch.float32).tiny
-    nan = Quantised(np.full((int(lost.sum()), pooled.shape[1]), 0x7F, np.uint8), np.zeros((int(lost.sum()), 1), np.float32))
+    nan = Quantised(
+        np.full((int(lost.sum()), pooled.shape[1]), 0x7F, np.uint8), np.zeros((int(lost.sum()), 1), np.float32)
+    )
     write_records(cache.numpy(), layout, pack_record(nan, right.conventions.key), slots[lost].numpy())
 
 
@@ -105,7 +107,7 @@ def test_a08_zero_and_denormal_blocks(size: float, amax: str) -> None:
     inputs = small_key(size)
     passes(inputs, FP8)
     fails(
-        judged(inputs, Changed(FP8, store_keys=without_floor), FP8),
+        judged(inputs, changed(FP8, store_keys=without_floor), FP8),
         Verdict.VIOLATION,
         "key scales",
         f"row 0: amax {amax}; the reference has code 0x0 with scale 2.23e-07 "
@@ -116,7 +118,7 @@ def test_a08_zero_and_denormal_blocks(size: float, amax: str) -> None:
 
 
 def test_a08_no_small_block_no_fault() -> None:
-    assert judged(small_key(1.0), Changed(FP8, store_keys=without_floor), FP8).verdict.passed
+    assert judged(small_key(1.0), changed(FP8, store_keys=without_floor), FP8).verdict.passed
 
 
 def test_a08_zero_query_head() -> None:
@@ -130,13 +132,13 @@ def test_a08_zero_query_head() -> None:
     inputs = small_key(1.0, keys=4)
     inputs.query[0, 1] = 0.0
     passes(inputs, FP8)
-    report = judged(inputs, Changed(FP8, encode_query=encode_query), FP8)
+    report = judged(inputs, changed(FP8, encode_query=encode_query), FP8)
     fails(report, Verdict.VIOLATION, "query codes", "query codes: 32 NaN where the reference has numbers", "head 1")
 
 
 def test_a08_another_floor_is_named_and_harmless_in_the_score() -> None:
     inputs = small_key(0.0, keys=4)
-    report = judged(inputs, Changed(FP8, store_keys=under("key.amax_floor", 1e-10, "store_keys")), FP8)
+    report = judged(inputs, changed(FP8, store_keys=under("key.amax_floor", 1e-10, "store_keys")), FP8)
     fails(report, Verdict.VIOLATION, "key scales", "matches if key.amax_floor is 1e-10 instead of 0.0001")
     assert line(report, "key codes").verdict.passed
     assert line(report, "end to end").verdict.passed
@@ -159,10 +161,8 @@ def midpoint_query(step: int = 0) -> np.ndarray:
     ``step``: so many units in the last place of bfloat16 away from the midpoints.
     """
     head = np.ones((1, 1, 32), np.float32)
-    bits = MIDPOINTS.astype(np.float32).view(np.uint32) + np.uint32(step << 16) if step >= 0 else (
-        MIDPOINTS.astype(np.float32).view(np.uint32) - np.uint32(-step << 16)
-    )
-    head[0, 0, :7], head[0, 0, 7:14], head[0, 0, 14] = bits.view(np.float32), -bits.view(np.float32), 6.0
+    beside = (MIDPOINTS.astype(np.float32).view(np.int32) + np.int32(step * 2**16)).view(np.float32)
+    head[0, 0, :7], head[0, 0, 7:14], head[0, 0, 14] = beside, -beside, 6.0
     return head
 
 
@@ -192,7 +192,7 @@ ONLY = r"query codes: disagreement only at exact midpoints, {}: {} of 7 midpoint
 
 
 def test_a09_greater_or_equal_sends_midpoints_away_from_zero() -> None:
-    report = judged(fp4_request(midpoint_query()), Changed(HALVES, encode_query=ties_away(np.greater_equal)), HALVES)
+    report = judged(fp4_request(midpoint_query()), changed(HALVES, encode_query=ties_away(np.greater_equal)), HALVES)
     fails(
         report,
         Verdict.VIOLATION,
@@ -203,7 +203,7 @@ def test_a09_greater_or_equal_sends_midpoints_away_from_zero() -> None:
 
 
 def test_a09_strictly_greater_sends_them_toward_zero() -> None:
-    report = judged(fp4_request(midpoint_query()), Changed(HALVES, encode_query=ties_away(np.greater)), HALVES)
+    report = judged(fp4_request(midpoint_query()), changed(HALVES, encode_query=ties_away(np.greater)), HALVES)
     fails(
         report,
         Verdict.VIOLATION,
@@ -216,14 +216,12 @@ def test_a09_strictly_greater_sends_them_toward_zero() -> None:
 @pytest.mark.parametrize("step", [-1, 1])
 def test_a09_one_step_beside_a_midpoint_all_rules_agree(step: int) -> None:
     inputs = fp4_request(midpoint_query(step))
-    assert judged(inputs, Changed(HALVES, encode_query=ties_away(np.greater_equal)), HALVES).verdict.passed
+    assert judged(inputs, changed(HALVES, encode_query=ties_away(np.greater_equal)), HALVES).verdict.passed
 
 
 def test_a09_on_stored_keys() -> None:
     """Keys come out of the norm: its weight is their size, and bfloat16 rounding puts them on the midpoints."""
-    conventions = replace(
-        EXACT, key=HALVES.query, bf16_points=frozenset({"normed", "key-roped", "key-rotated"})
-    )
+    conventions = replace(EXACT, key=HALVES.query, bf16_points=frozenset({"normed", "key-roped", "key-rotated"}))
     head = midpoint_query()[0]
     size = np.full(32, np.sqrt((head.astype(np.float64) ** 2).mean()))
     geometry = Geometry(heads=1, head_dim=32, rope_dim=2, compress_ratio=1, topk=1)
@@ -240,5 +238,10 @@ def test_a09_on_stored_keys() -> None:
         write_records(cache.numpy(), layout, record, slots[:1].numpy())
 
     passes(inputs, conventions)
-    report = judged(inputs, Changed(conventions, store_keys=store_keys), conventions)
-    fails(report, Verdict.VIOLATION, "key codes", ONLY.replace("query", "key").format("away from zero", 4, "0.25, 1.25, 2.5, 5"))
+    report = judged(inputs, changed(conventions, store_keys=store_keys), conventions)
+    fails(
+        report,
+        Verdict.VIOLATION,
+        "key codes",
+        ONLY.replace("query", "key").format("away from zero", 4, "0.25, 1.25, 2.5, 5"),
+    )

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from handmade import EXACT, aimed, along_first, inputs_of
-from verdicts import Changed, fails, judged, line, passes, said, under
+from verdicts import changed, fails, judged, line, passes, said, under
 
 from dsa_crosscheck.compare import Verdict
 from dsa_crosscheck.compare.candidates.reference import ReferenceCandidate
@@ -60,13 +60,13 @@ def crowd(keys: int, seed: int = 0) -> np.ndarray:
 def test_a10_one_candidate_more_than_the_buffer_holds() -> None:
     inputs = scored(crowd(16385), 2048, rows=33)
     passes(inputs, EXACT)
-    report = judged(inputs, Changed(EXACT, select=buffered(16384)), EXACT, explain=False)
+    report = judged(inputs, changed(EXACT, select=buffered(16384)), EXACT, explain=False)
     fails(
         report,
         Verdict.VIOLATION,
         "selection",
-        r"selection: 33 selected values are below the k-th largest of the row, by at most \d\S*e-0[456], in 33 of 33 rows; "
-        "16,385 of 16,385 values share the k-th's sign and exponent",
+        r"selection: 33 selected values are below the k-th largest of the row, by at most \d\S*e-0[456], "
+        "in 33 of 33 rows; 16,385 of 16,385 values share the k-th's sign and exponent",
     )
     assert line(report, "selection").differing == 33
     assert report.selection is not None
@@ -75,14 +75,16 @@ def test_a10_one_candidate_more_than_the_buffer_holds() -> None:
 
 def test_a10_as_many_as_the_buffer_holds() -> None:
     inputs = scored(crowd(16384), 2048)
-    assert judged(inputs, Changed(EXACT, select=buffered(16384)), EXACT).verdict.passed
+    assert judged(inputs, changed(EXACT, select=buffered(16384)), EXACT).verdict.passed
 
 
 def test_a10_half_of_the_candidates_lost() -> None:
     inputs = scored(crowd(8192, seed=1), 512)
     passes(inputs, EXACT)
-    report = judged(inputs, Changed(EXACT, select=buffered(4096)), EXACT, explain=False)
-    fails(report, Verdict.VIOLATION, "selection", r"2\d\d selected values are below .* by at most 0\.0\d+, in 1 of 1 rows")
+    report = judged(inputs, changed(EXACT, select=buffered(4096)), EXACT, explain=False)
+    fails(
+        report, Verdict.VIOLATION, "selection", r"2\d\d selected values are below .* by at most 0\.0\d+, in 1 of 1 rows"
+    )
     assert report.selection is not None
     assert 0.4 < report.selection.overlap_mean < 0.6
 
@@ -95,7 +97,7 @@ def test_a10_another_bin_may_be_as_full_as_it_likes() -> None:
     scores[1:500] = np.linspace(1.9, 2.8, 499)
     inputs = scored(scores, 200)
     passes(inputs, EXACT)
-    assert judged(inputs, Changed(EXACT, select=buffered(4096)), EXACT).verdict.passed
+    assert judged(inputs, changed(EXACT, select=buffered(4096)), EXACT).verdict.passed
 
 
 def ties_kept(most: int, filler: int = -1) -> Select:
@@ -125,7 +127,7 @@ def zeros_below(winners: int, keys: int) -> np.ndarray:
 def test_a11_empty_slots_under_a_plateau_of_zeros() -> None:
     inputs = scored(zeros_below(100, 8320), 2048)
     passes(inputs, EXACT)
-    report = judged(inputs, Changed(EXACT, select=ties_kept(1024)), EXACT, explain=False)
+    report = judged(inputs, changed(EXACT, select=ties_kept(1024)), EXACT, explain=False)
     fails(
         report,
         Verdict.MALFORMED,
@@ -138,7 +140,7 @@ def test_a11_empty_slots_under_a_plateau_of_zeros() -> None:
 @pytest.mark.parametrize(("winners", "invalid"), [(1024, 0), (1023, 1)])
 def test_a11_one_tie_more_than_is_kept(winners: int, invalid: int) -> None:
     inputs = scored(zeros_below(winners, 4100), 2048)
-    report = judged(inputs, Changed(EXACT, select=ties_kept(1024)), EXACT, explain=False)
+    report = judged(inputs, changed(EXACT, select=ties_kept(1024)), EXACT, explain=False)
     assert report.verdict.passed == (invalid == 0)
     assert f"{invalid} of 2048 slots hold no visible key" in said(report) or not invalid
 
@@ -146,13 +148,13 @@ def test_a11_one_tie_more_than_is_kept(winners: int, invalid: int) -> None:
 @pytest.mark.parametrize("filler", [8320, 2**31 - 1, -7])
 def test_a11_unwritten_slots_hold_anything(filler: int) -> None:
     inputs = scored(zeros_below(100, 8320), 2048)
-    report = judged(inputs, Changed(EXACT, select=ties_kept(1024, filler)), EXACT, explain=False)
+    report = judged(inputs, changed(EXACT, select=ties_kept(1024, filler)), EXACT, explain=False)
     fails(report, Verdict.MALFORMED, "selection", "924 of 2048 slots hold no visible key in row 0")
 
 
 def test_a11_any_choice_among_equal_scores_is_right() -> None:
     inputs = scored(zeros_below(100, 8320), 2048)
-    report = judged(inputs, Changed(EXACT, select=under("topk_ties", "high-index", "select")), EXACT)
+    report = judged(inputs, changed(EXACT, select=under("topk_ties", "high-index", "select")), EXACT)
     assert report.verdict is Verdict.TIE
     assert line(report, "selection").differing > 900
 
@@ -178,7 +180,7 @@ def nan_score(*keys: int, sign: float = 1.0) -> Any:
 def eight() -> Inputs:
     """One row, k = 4, 8 scores."""
     inputs = scored(np.array([0.3, 1.2, 0.7, 2.0, 1.1, 0.2, 1.9, 0.4]), 4)
-    passes(inputs, EXACT, Changed(EXACT, select=nan_bits))
+    passes(inputs, EXACT, changed(EXACT, select=nan_bits))
     return inputs
 
 
@@ -187,7 +189,7 @@ def eight() -> Inputs:
 def test_a12_the_scorer_is_first_at_fault_and_the_selector_lets_it_out(
     keys: tuple[int, ...], lost: int, sign: float
 ) -> None:
-    report = judged(eight(), Changed(EXACT, score=nan_score(*keys, sign=sign), select=nan_bits), EXACT)
+    report = judged(eight(), changed(EXACT, score=nan_score(*keys, sign=sign), select=nan_bits), EXACT)
     fails(
         report,
         Verdict.VIOLATION,
@@ -201,7 +203,7 @@ def test_a12_the_scorer_is_first_at_fault_and_the_selector_lets_it_out(
 
 def test_a12_a_selector_that_ranks_nan_spoils_only_the_choice() -> None:
     """The scorer is at fault all the same; but every index is one of a key."""
-    report = judged(eight(), Changed(EXACT, score=nan_score(5)), EXACT, explain=False)
+    report = judged(eight(), changed(EXACT, score=nan_score(5)), EXACT, explain=False)
     fails(report, Verdict.VIOLATION, "scores")
     assert line(report, "end to end").verdict is not Verdict.MALFORMED
 
@@ -231,7 +233,7 @@ def by_bits(right: ReferenceCandidate, scores: torch.Tensor, lengths: torch.Tens
 )
 def test_a12_nan_policy_is_stated(select: Any, declared: str, policy: str, verdict: Verdict) -> None:
     conventions = EXACT.with_field("topk_nan", declared)
-    candidate = Changed(conventions, select=select) if select else ReferenceCandidate(conventions)
+    candidate = changed(conventions, select=select) if select else ReferenceCandidate(conventions)
     found = nan_policy(candidate, conventions)
     assert (found.policy, found.verdict) == (policy, verdict)
     if select is nan_bits:

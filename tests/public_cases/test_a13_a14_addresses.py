@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from handmade import on_pages, random_request
-from verdicts import Changed
+from verdicts import changed
 
 from dsa_crosscheck.compare import Verdict
 from dsa_crosscheck.compare.address_space import check_far_pages, far_view, offset_warning
@@ -49,7 +49,8 @@ def narrow_products(
 
 def test_a13_warning_before_anything_runs() -> None:
     assert offset_warning(np.array([2142, 2143, -1]), STRIDE) == (
-        "largest offset 2,147,800,320 needs 64-bit: page 2,143 x stride 1,002,240; 32-bit products wrap from page 2,143 on"
+        "largest offset 2,147,800,320 needs 64-bit: page 2,143 x stride 1,002,240; "
+        "32-bit products wrap from page 2,143 on"
     )
     assert offset_warning(np.array([2142, 5]), STRIDE) == ""
     assert offset_warning(np.array([], np.int32), STRIDE) == ""
@@ -62,7 +63,7 @@ def test_a13_first_page_past_2_31() -> None:
     right = check_far_pages(ReferenceCandidate(FP8), setup, STRIDE)
     assert right.verdict.passed
     assert "needs 64-bit" in str(right)
-    found = check_far_pages(Changed(FP8, score=narrow_products), setup, STRIDE)
+    found = check_far_pages(changed(FP8, score=narrow_products), setup, STRIDE)
     assert found.verdict is Verdict.VIOLATION
     assert "all errors lie in physical page 2143" in found.notes
     assert "scores: every wrong element is exactly 0 and the reference's is not" in found.notes
@@ -72,14 +73,14 @@ def test_a13_several_pages_beyond_are_a_range_and_not_a_half() -> None:
     """Not the later logical pages: the physical numbers decide."""
     setup = far_setup([2150, 7, 2143, 2142], BF16)
     assert check_far_pages(ReferenceCandidate(BF16), setup, STRIDE).verdict.passed
-    found = check_far_pages(Changed(BF16, score=narrow_products), setup, STRIDE)
+    found = check_far_pages(changed(BF16, score=narrow_products), setup, STRIDE)
     assert found.verdict is Verdict.VIOLATION
     assert "all errors lie in physical page >= 2143" in found.notes
 
 
 def test_a13_below_the_limit_a_narrow_product_is_right() -> None:
     setup = far_setup([2141, 2142])
-    found = check_far_pages(Changed(FP8, score=narrow_products), setup, STRIDE)
+    found = check_far_pages(changed(FP8, score=narrow_products), setup, STRIDE)
     assert found.verdict.passed
     assert found.warning == ""
 

@@ -107,7 +107,9 @@ def test_a16_another_ratio() -> None:
     inputs = prefill([2, 3, 4], ratio=2, keys=3)
     passes(inputs, EXACT, FusedReference(EXACT))
     report = judged(inputs, INCLUSIVE, EXACT, explain=False)
-    fails(report, Verdict.MALFORMED, "end to end", "position 2 selected key 1 and sees 1; key 1 depends on token 3: not")
+    fails(
+        report, Verdict.MALFORMED, "end to end", "position 2 selected key 1 and sees 1; key 1 depends on token 3: not"
+    )
 
 
 @pytest.mark.parametrize("size", [1, 3, 4, 5, 8])
@@ -117,7 +119,8 @@ def test_a16_chunks_of_a_prefill_give_the_same_result(size: int) -> None:
 
     def chunked(candidate: Any) -> np.ndarray:
         chunks = [np.arange(start, min(start + size, 12)) for start in range(0, 12, size)]
-        return np.concatenate([candidate.run(chunk_of(inputs, c, "finished-groups"))["selection"].numpy() for c in chunks])
+        results = [candidate.run(chunk_of(inputs, chunk, "finished-groups")) for chunk in chunks]
+        return np.concatenate([result["selection"].numpy() for result in results])
 
     whole = FusedReference(EXACT).run(inputs)["selection"].numpy()
     assert np.array_equal(chunked(FusedReference(EXACT)), whole)
@@ -139,7 +142,12 @@ def test_a16_a_comparison_looks_at_chunks_itself() -> None:
     inputs = prefill(list(range(12)), keys=3)
     passes(inputs, EXACT, FusedReference(EXACT), repeat=1)
     report = judged(inputs, PerChunk(EXACT), EXACT, explain=False, repeat=1)
-    fails(report, Verdict.VIOLATION, "batch invariance", r"results of run depend on the batch \((chunks of \d|rows alone)\)")
+    fails(
+        report,
+        Verdict.VIOLATION,
+        "batch invariance",
+        r"results of run depend on the batch \((chunks of \d|rows alone)\)",
+    )
     assert line(report, "end to end").verdict.passed
 
 

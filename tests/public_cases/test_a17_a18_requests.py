@@ -73,7 +73,8 @@ def test_a17_each_request_is_counted() -> None:
         report,
         Verdict.MALFORMED,
         "end to end",
-        "request 1 selected keys of request 0: 2 slots in 1 row; request 2 selected keys of request 0: 2 slots in 1 row",
+        "request 1 selected keys of request 0: 2 slots in 1 row; "
+        "request 2 selected keys of request 0: 2 slots in 1 row",
     )
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from handmade import EXACT, random_request
-from verdicts import Changed, fails, judged, line, passes, under
+from verdicts import changed, fails, judged, line, passes, under
 
 from dsa_crosscheck.compare import Verdict
 from dsa_crosscheck.compare.candidates.reference import ReferenceCandidate
@@ -46,12 +46,12 @@ def into(tile: int, *, last_row_first: bool = True) -> Any:
 
 def guarded(inputs: Inputs, change: Any) -> Any:
     """The comparison with memory of the caller around the scores."""
-    return judged(inputs, Changed(FP8, score_into=change), FP8, explain=False, repeat=1)
+    return judged(inputs, changed(FP8, score_into=change), FP8, explain=False, repeat=1)
 
 
 def test_a19_into_the_next_row_at_tight_pitch() -> None:
     inputs = rows_of(65)
-    passes(inputs, FP8, Changed(FP8, score_into=into(1)), repeat=1)
+    passes(inputs, FP8, changed(FP8, score_into=into(1)), repeat=1)
     report = guarded(inputs, into(TILE))
     fails(
         report,
@@ -83,7 +83,7 @@ def test_a19_a_scorer_that_returns_the_damage() -> None:
         scores[1, :31] = 7.0
         return scores
 
-    report = judged(rows_of(65), Changed(FP8, score=score), FP8)
+    report = judged(rows_of(65), changed(FP8, score=score), FP8)
     fails(report, Verdict.VIOLATION, "scores", "all errors lie in row 1")
 
 
@@ -112,7 +112,7 @@ def test_a20_scores_that_change_are_refused(every: int, row: int, key: int) -> N
     # A relu that leaves out nothing: no score of these is 0 of itself.
     conventions = EXACT.with_field("relu", False)
     passes(inputs, conventions, repeat=20)
-    report = judged(inputs, Changed(conventions, score=racing(every, row, key)), conventions, repeat=20)
+    report = judged(inputs, changed(conventions, score=racing(every, row, key)), conventions, repeat=20)
     assert (report.verdict, report.verdict.exit_code) == (Verdict.REFUSED, 3)
     note = line(report, "repeat: scores").note
     found = re.search(NOT_REPRODUCIBLE.format(row, key), note)
@@ -133,13 +133,13 @@ def test_a20_a_selection_that_changes() -> None:
             chosen[0, 0] = next(key for key in range(int(lengths[0])) if key not in chosen[0])
         return chosen
 
-    report = judged(rows_of(128), Changed(FP8, select=select), FP8, repeat=5)
+    report = judged(rows_of(128), changed(FP8, select=select), FP8, repeat=5)
     assert report.verdict is Verdict.REFUSED
     assert "not reproducible: " in line(report, "repeat: set").note
 
 
 def test_a20_repeatable_and_wrong_is_a_violation() -> None:
     """The other fault of that report: plainly wrong numbers, every time the same ones."""
-    report = judged(rows_of(128), Changed(FP8, score=under("relu", False, "score")), FP8, explain=False, repeat=3)
+    report = judged(rows_of(128), changed(FP8, score=under("relu", False, "score")), FP8, explain=False, repeat=3)
     fails(report, Verdict.VIOLATION, "scores")
     assert line(report, "repeat: scores").verdict is Verdict.IDENTICAL

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from functools import partial
 from typing import Any
 
-import torch
+from candidates import Altered
 
 from dsa_crosscheck.compare import Report, Verdict, crosscheck
 from dsa_crosscheck.compare.candidates.reference import ReferenceCandidate
@@ -14,27 +13,10 @@ from dsa_crosscheck.compare.diagnosis.text import explanation_text
 from dsa_crosscheck.reference.conventions import Conventions
 from dsa_crosscheck.reference.inputs import Inputs
 
-torch.set_num_threads(1)  # tests run side by side
 
-
-class Changed:
-    """The reference as a candidate, with methods replaced.
-
-    Each keyword is a method: called as ``change(right, *arguments)``, or taken away where it is None.
-    """
-
-    name = "changed"
-
-    def __init__(self, conventions: Conventions, **changes: Any) -> None:
-        self.conventions = conventions
-        self._right = ReferenceCandidate(conventions)
-        self._changes = changes
-
-    def __getattr__(self, method: str) -> Any:
-        if method.startswith("_") or (method in self._changes and self._changes[method] is None):
-            raise AttributeError(method)
-        change = self._changes.get(method)
-        return partial(change, self._right) if change else getattr(self._right, method)
+def changed(conventions: Conventions, **changes: Any) -> Any:
+    """The reference as a candidate with methods replaced: each is called as ``change(right, *arguments)``."""
+    return Altered(ReferenceCandidate(conventions), **changes)  # type: ignore[arg-type]
 
 
 def under(path: str, value: object, method: str) -> Any:
@@ -46,7 +28,9 @@ def under(path: str, value: object, method: str) -> Any:
     return change
 
 
-def judged(inputs: Inputs, candidate: Any, conventions: Conventions, *, explain: bool = True, repeat: int = 0) -> Report:
+def judged(
+    inputs: Inputs, candidate: Any, conventions: Conventions, *, explain: bool = True, repeat: int = 0
+) -> Report:
     """One comparison under ``conventions``."""
     return crosscheck(inputs, candidate, preset=conventions, explain=explain, repeat=repeat)
 

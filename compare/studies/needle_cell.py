@@ -1,0 +1,153 @@
+"""One cell of the needle study: one family, context and seed, all formats, depths and strengths."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from dsa_crosscheck.compare.studies.families import family_of
+from dsa_crosscheck.compare.studies.formats import FORMATS, with_hadamard
+from dsa_crosscheck.compare.studies.haystack import Haystack
+from dsa_crosscheck.compare.studies.operands import Operands, exact, stored
+from dsa_crosscheck.compare.studies.planting import Needles, plant, plant_at_score
+from dsa_crosscheck.compare.studies.prediction import near_boundary
+from dsa_crosscheck.compare.studies.ranking import ExactRow
+from dsa_crosscheck.compare.studies.scoring import scores_of
+
+PROBES = 24
+"""Needles a row, format and k that are aimed at margins around the boundary."""
+PROBE_MARGINS = (-1.0, 4.0)
+"""Their range, in units of the format's noise."""
+
+
+@dataclass(frozen=True)
+class NeedleCell:
+    """What one cell measures; ``depths`` and ``strengths`` in [0, 1]."""
+
+    family: str
+    context: int
+    seed: int
+    rows: int
+    formats: tuple[str, ...]
+    ks: tuple[int, ...]
+    depths: tuple[float, ...]
+    strengths: tuple[float, ...]
+    hadamard: bool
+
+
+@dataclass(frozen=True)
+class NeedleCounts:
+    """What came out of one cell.
+
+    ``found`` bool [format, k, row, depth, strength]; ``margin`` of the same shape: exact score less the
+    k-th of the others, over the format's noise (standard deviation of its error near that boundary, NaN
+    for a format without error, inf where every key is selected). ``noise`` [format, k, row]: that
+    deviation over the standard deviation of the row's exact scores. ``probe_margin``, ``probe_found``
+    [format, k, row * PROBES]: the aimed needles, NaN and False where none could be aimed.
+    """
+
+    found: np.ndarray
+    margin: np.ndarray
+    noise: np.ndarray
+    probe_margin: np.ndarray
+    probe_found: np.ndarray
+
+
+@dataclass(frozen=True)
+class NeedleField:
+    """The haystack scores of one cell, exact and in every format, and its operands."""
+
+    cell: NeedleCell
+    operands: Operands
+    scores: dict[str, np.ndarray]
+
+    def haystack(self, name: str, row: int) -> Haystack:
+        """Row ``row`` in format ``name``."""
+        return Haystack(self.scores[name][row, : self.operands.lengths[row]])
+
+    def noise(self, name: str, row: int, k: int) -> float:
+        """Standard deviation of the format's error on the keys around rank k; NaN where all are selected."""
+        truth = self.haystack("exact", row).scores
+        if truth.size <= k:
+            return float("nan")
+        near = near_boundary(ExactRow(truth), k)
+        return float(np.std((self.haystack(name, row).scores - truth)[near]))
+
+
+def field_of(cell: NeedleCell) -> NeedleField:
+    """Build the haystack of ``cell`` and score it in every format, and exactly."""
+    inputs = family_of(cell.family).build(cell.context, cell.rows, cell.seed)
+    operands = Operands(inputs, with_hadamard(cell.hadamard))
+    scores = {}
+    for name in dict.fromkeys(("exact", *cell.formats)):
+        encoding = stored(FORMATS[name])
+        scores[name] = scores_of(operands, encoding, encoding)
+    return NeedleField(cell, operands, scores)
+
+
+def measure(cell: NeedleCell) -> NeedleCounts:
+    """Plant, score and select every needle of ``cell``."""
+    field = field_of(cell)
+    rows = field.operands.lengths.size
+    depths, strengths = (
+        np.broadcast_to(grid.reshape(-1), (rows, grid.size))
+        for grid in np.meshgrid(cell.depths, cell.strengths, indexing="ij")
+    )
+    needles = plant(field.operands, depths, strengths)
+    spread = np.array([np.std(field.haystack("exact", row).scores) for row in range(rows)])
+    found, margin, noise, probe_margin, probe_found = [], [], [], [], []
+    for name in cell.formats:
+        sigma = np.array([[field.noise(name, row, k) for row in range(rows)] for k in cell.ks])
+        noise.append(sigma / spread)
+        found.append(selected(field, needles, name))
+        margin.append(margins(field, needles, sigma))
+        aimed = [_probe(field, name, j, sigma[j]) for j in range(len(cell.ks))]
+        probe_margin.append([one[0] for one in aimed])
+        probe_found.append([one[1] for one in aimed])
+    shape = (len(cell.formats), len(cell.ks), rows, len(cell.depths), len(cell.strengths))
+    return NeedleCounts(
+        np.array(found).reshape(shape),
+        np.array(margin).reshape(shape),
+        np.array(noise),
+        np.array(probe_margin),
+        np.array(probe_found),
+    )
+
+
+def selected(field: NeedleField, needles: Needles, name: str) -> np.ndarray:
+    """Whether format ``name`` selects each needle at each k, bool [k, rows, needles]."""
+    scores = needles.scores(stored(FORMATS[name]))
+    above = np.stack(
+        [field.haystack(name, row).rivals_above(scores[row], places) for row, places in enumerate(needles.places)]
+    )
+    return np.stack([above < k for k in field.cell.ks])
+
+
+def margins(field: NeedleField, needles: Needles, sigma: np.ndarray) -> np.ndarray:
+    """Exact margins over ``sigma`` [k, rows], float64 [k, rows, needles]; as in ``NeedleCounts``."""
+    truth = needles.scores(exact)
+    out = np.empty((len(field.cell.ks), *truth.shape))
+    for j, k in enumerate(field.cell.ks):
+        for row, places in enumerate(needles.places):
+            above = truth[row] - field.haystack("exact", row).kth_of_others(places, k)
+            scale = sigma[j, row] if sigma[j, row] > 0 else np.nan
+            out[j, row] = np.where(np.isinf(above), np.inf, above / scale)
+    return out
+
+
+def _probe(field: NeedleField, name: str, j: int, sigma: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Needles aimed at margins around the boundary of the j-th k: margins reached and whether found, [rows, PROBES].
+
+    Nothing to aim at without a boundary (all keys selected) or without noise.
+    """
+    rows = sigma.size
+    if not (sigma > 0).all():
+        return np.full((rows, PROBES), np.nan), np.zeros((rows, PROBES), bool)
+    k = field.cell.ks[j]
+    depths = np.broadcast_to(np.resize(field.cell.depths, PROBES), (rows, PROBES))
+    aim = np.linspace(*PROBE_MARGINS, PROBES)
+    kth = np.stack([np.full(PROBES, field.haystack("exact", row).kth_of_others(np.zeros(1, int), k)[0]) for row in range(rows)])
+    needles = plant_at_score(field.operands, depths, kth + sigma[:, None] * aim, exact)
+    every = np.broadcast_to(sigma, (len(field.cell.ks), rows))
+    return margins(field, needles, every)[j], selected(field, needles, name)[j]
