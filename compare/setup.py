@@ -15,7 +15,7 @@ from dsa_crosscheck.reference.inputs import Inputs
 from dsa_crosscheck.reference.key_source import CachedKeys
 from dsa_crosscheck.reference.keys import key_positions
 from dsa_crosscheck.reference.layout import PageLayout
-from dsa_crosscheck.reference.models import AccumulatorModel
+from dsa_crosscheck.reference.models import BF16_UNIT, AccumulatorModel
 from dsa_crosscheck.reference.quantise import quantise
 from dsa_crosscheck.reference.query import query_values
 from dsa_crosscheck.reference.score import Scores
@@ -105,7 +105,9 @@ class Setup:
         """Float64 scores of the reference's own bytes, bounded for a kernel whose codes nobody saw.
 
         With F_k and F_q the norms of what stored keys and queries may differ by (``freedom``), a
-        head's product moves by at most |q| F_k + F_q (|k| + F_k); its weight by gamma_6.
+        head's product moves by at most |q| F_k + F_q (|k| + F_k). What moves is rounded like the rest,
+        so it grows by the model's relative errors, twice for their second order. Weights may be off by
+        gamma_6, and by a whole step where they are rounded to bfloat16.
         """
         i, c, trace = self.inputs, self.conventions, self.trace
         scores, bound = self.judge(trace.cache, trace.codes, trace.weights)
@@ -125,8 +127,12 @@ class Setup:
         reach = (size * np.linalg.norm(query_values(trace.codes, c, i.geometry.head_dim), axis=-1)).sum(axis=-1)
         norms = self._key_sizes(trace.cache, width).norms
         moves = reach[:, None] * key_move + (size * query_move).sum(axis=-1)[:, None] * (norms + key_move)
-        seen = np.isfinite(scores.values)
-        return scores, np.where(seen, bound + moves + self.model.gamma(6) * scores.magnitude, 0.0)
+        weight = self.model.gamma(6) + (2 * BF16_UNIT if c.weight_dtype == "bf16" else 0.0)
+        m, dot = self.model, self.model.dot_error(i.geometry.head_dim)
+        rounded = dot.norms + dot.peaks + dot.value + m.gamma(m.roundings(i.geometry.heads) + 3)
+        rounded += m.product_unit + m.weighted_unit + m.score_unit
+        total = (bound + moves * (1 + 2 * rounded)) * (1 + weight) + weight * scores.magnitude
+        return scores, np.where(np.isfinite(scores.values), total, 0.0)
 
     def _key_sizes(self, cache: np.ndarray, width: int) -> KeySizes:
         """Sizes of the keys that each row's request shows, [rows, width]; 0 past its longest row."""

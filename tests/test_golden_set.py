@@ -58,7 +58,9 @@ def test_sizes() -> None:
     assert {g.geometry.compress_ratio for g in goldens} == {1, 4}
     assert all(4 <= g.geometry.heads <= 8 for g in goldens)
     for ratio in (1, 4):
-        seen = {json.loads(str(g.attributes["recipe"]))["next_n"] for g in goldens if g.geometry.compress_ratio == ratio}
+        seen = {
+            json.loads(str(g.attributes["recipe"]))["next_n"] for g in goldens if g.geometry.compress_ratio == ratio
+        }
         assert seen == {1, 2, 3, 4}
     for k in {g.geometry.topk for g in goldens}:
         lengths = {int(n) for g in goldens if g.geometry.topk == k for n in g["lengths"]}
@@ -103,9 +105,7 @@ def test_poison_outside_the_valid_range_changes_nothing(name: str) -> None:
     given, lengths = g["selector.scores"], g["lengths"]
     past = np.arange(given.shape[1]) >= lengths[:, None]
     assert np.isnan(given[past]).all()
-    np.testing.assert_array_equal(
-        select(given, lengths, g.geometry.topk, g.conventions), g["selector.selection"]
-    )
+    np.testing.assert_array_equal(select(given, lengths, g.geometry.topk, g.conventions), g["selector.selection"])
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -233,7 +233,9 @@ def test_some_keys_have_no_slot() -> None:
 
 
 def test_unknown_names_are_told_the_known_ones() -> None:
-    with pytest.raises(ValueError, match=r"`recipe\(name=...\)` should be one of deepseek-v32.fp8.gaussian, .*got 'none'"):
+    with pytest.raises(
+        ValueError, match=r"`recipe\(name=...\)` should be one of deepseek-v32.fp8.gaussian, .*got 'none'"
+    ):
         recipe("none")
     with pytest.raises(ValueError, match=r"`packaged_golden\(name=...\)` should be one of .*got 'none'"):
         packaged_golden("none")

@@ -87,14 +87,14 @@ def test_every_field_of_every_preset_acts(preset: str, path: str) -> None:
 
 
 def test_every_field_has_an_alternative() -> None:
-    """But for the scale of fp4, which MXFP4 fixes: nothing else may be built."""
+    """But for what fp4 fixes: MXFP4's scale, and that several scales a head cannot fold into one weight."""
     every = {(name, path) for name, p in PRESETS.items() for path in paths(p.conventions)}
-    fixed = every - set(FLIPS)
-    assert fixed == {(n, f"{o}.scale") for n in ("deepseek-v4", "sglang-v4-fp4") for o in ("key", "query")}
-    for name, path in fixed:
-        for scale in ("fp32", "unit", None):
-            with pytest.raises(ValueError, match=r"`Codec\(scale=\.\.\.\)` should be one of \('power-of-two',\)"):
-                PRESETS[name].conventions.with_field(path, scale)
+    fixed = {"key.scale": ("fp32", "unit", None), "query.scale": ("fp32", "unit", None), "query_scale_in": ("weights",)}
+    assert every - set(FLIPS) == {(name, path) for name in ("deepseek-v4", "sglang-v4-fp4") for path in fixed}
+    for name, path in every - set(FLIPS):
+        for other in fixed[path]:
+            with pytest.raises(ValueError, match=r"should be one of \(.(power-of-two|record).,\)"):
+                PRESETS[name].conventions.with_field(path, other)
 
 
 def test_flips_differ_from_the_preset_at_their_path() -> None:

@@ -65,7 +65,7 @@ def test_a10_one_candidate_more_than_the_buffer_holds() -> None:
         report,
         Verdict.VIOLATION,
         "selection",
-        r"selection: 33 selected values are below the k-th largest of the row, by at most \d\S*e-0[456], "
+        r"33 selected values are below the k-th largest of the row, by at most \d\S*e-0[456], "
         "in 33 of 33 rows; 16,385 of 16,385 values share the k-th's sign and exponent",
     )
     assert line(report, "selection").differing == 33
