@@ -53,4 +53,6 @@ def repository(pytester: pytest.Pytester, test: str) -> None:
 def run(pytester: pytest.Pytester, *options: str) -> pytest.RunResult:
     """The repository's tests on one fixture, unless the options say which."""
     which = () if any(option.startswith("--dsa-fixtures") for option in options) else ("--dsa-fixtures", FIXTURE)
-    return pytester.runpytest_inprocess("-p", "no:cacheprovider", "-p", "no:xdist", *which, *options)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # no time for other plug-ins of this environment
+        return pytester.runpytest_inprocess("-p", "dsa_crosscheck", "-p", "no:cacheprovider", *which, *options)

@@ -233,9 +233,7 @@ def test_some_keys_have_no_slot() -> None:
 
 
 def test_unknown_names_are_told_the_known_ones() -> None:
-    with pytest.raises(
-        ValueError, match=r"`recipe\(name=...\)` should be one of deepseek-v32.fp8.gaussian, .*got 'none'"
-    ):
+    with pytest.raises(ValueError, match=r"`recipe\(name=...\)` should be one of deepseek-v32.*got 'none'"):
         recipe("none")
     with pytest.raises(ValueError, match=r"`packaged_golden\(name=...\)` should be one of .*got 'none'"):
         packaged_golden("none")

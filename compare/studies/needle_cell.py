@@ -19,6 +19,8 @@ PROBES = 24
 """Needles a row, format and k that are aimed at margins around the boundary."""
 PROBE_MARGINS = (-1.0, 4.0)
 """Their range, in units of the format's noise."""
+AIM = 0.1
+"""How near a needle has to come to the margin it was aimed at, in the same units, to be counted."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,7 @@ class NeedleCounts:
     k-th of the others, over the format's noise (standard deviation of its error near that boundary, NaN
     for a format without error, inf where every key is selected). ``noise`` [format, k, row]: that
     deviation over the standard deviation of the row's exact scores. ``probe_margin``, ``probe_found``
-    [format, k, row * PROBES]: the aimed needles, NaN and False where none could be aimed.
+    [format, k, row, PROBES]: the aimed needles, NaN and False where none could be aimed.
     """
 
     found: np.ndarray
@@ -96,22 +98,17 @@ def measure(cell: NeedleCell) -> NeedleCounts:
     )
     needles = plant(field.operands, depths, strengths)
     spread = np.array([np.std(field.haystack("exact", row).scores) for row in range(rows)])
-    found, margin, noise, probe_margin, probe_found = [], [], [], [], []
-    for name in cell.formats:
-        sigma = np.array([[field.noise(name, row, k) for row in range(rows)] for k in cell.ks])
-        noise.append(sigma / spread)
-        found.append(selected(field, needles, name))
-        margin.append(margins(field, needles, sigma))
-        aimed = [_probe(field, name, j, sigma[j]) for j in range(len(cell.ks))]
-        probe_margin.append([one[0] for one in aimed])
-        probe_found.append([one[1] for one in aimed])
+    sigma = np.array(
+        [[[field.noise(name, row, k) for row in range(rows)] for k in cell.ks] for name in cell.formats]
+    )
+    found = [selected(field, needles, name) for name in cell.formats]
+    margin = [margins(field, needles, one) for one in sigma]
     shape = (len(cell.formats), len(cell.ks), rows, len(cell.depths), len(cell.strengths))
     return NeedleCounts(
         np.array(found).reshape(shape),
         np.array(margin).reshape(shape),
-        np.array(noise),
-        np.array(probe_margin),
-        np.array(probe_found),
+        sigma / spread,
+        *_probe(field, sigma),
     )
 
 
@@ -136,18 +133,30 @@ def margins(field: NeedleField, needles: Needles, sigma: np.ndarray) -> np.ndarr
     return out
 
 
-def _probe(field: NeedleField, name: str, j: int, sigma: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Needles aimed at margins around the boundary of the j-th k: margins reached and whether found, [rows, PROBES].
+def _probe(field: NeedleField, sigma: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Needles aimed at margins around each boundary: ``probe_margin`` and ``probe_found``.
 
-    Nothing to aim at without a boundary (all keys selected) or without noise.
+    All formats and k are planted in one go. Without a boundary (all keys selected) or noise there is
+    nothing to aim at, and a needle that no strength brings to its margin is left out.
     """
-    rows = sigma.size
-    if not (sigma > 0).all():
-        return np.full((rows, PROBES), np.nan), np.zeros((rows, PROBES), bool)
-    k = field.cell.ks[j]
-    depths = np.broadcast_to(np.resize(field.cell.depths, PROBES), (rows, PROBES))
-    aim = np.linspace(*PROBE_MARGINS, PROBES)
-    kth = np.stack([np.full(PROBES, field.haystack("exact", row).kth_of_others(np.zeros(1, int), k)[0]) for row in range(rows)])
-    needles = plant_at_score(field.operands, depths, kth + sigma[:, None] * aim, exact)
-    every = np.broadcast_to(sigma, (len(field.cell.ks), rows))
-    return margins(field, needles, every)[j], selected(field, needles, name)[j]
+    cell, rows = field.cell, sigma.shape[2]
+    shape = (len(cell.formats), len(cell.ks), rows, PROBES)
+    aim = np.broadcast_to(np.linspace(*PROBE_MARGINS, PROBES), shape)
+    kth = np.array(
+        [[field.haystack("exact", row).kth_of_others(np.zeros(1, int), k)[0] for row in range(rows)] for k in cell.ks]
+    )
+    aimed = np.isfinite(kth) & (sigma > 0)
+    wanted = np.where(aimed[..., None], np.where(aimed, kth, 0.0)[..., None] + sigma[..., None] * aim, 0.0)
+    by_row = np.moveaxis(wanted, 2, 0).reshape(rows, -1)
+    depths = np.broadcast_to(np.resize(cell.depths, by_row.shape[1]), by_row.shape)
+    needles = plant_at_score(field.operands, depths, by_row, exact)
+    got, found = np.full(shape, np.nan), np.zeros(shape, bool)
+    for f, name in enumerate(cell.formats):
+        for j in range(len(cell.ks)):
+            start = (f * len(cell.ks) + j) * PROBES
+            some = needles.columns(start, start + PROBES)
+            reached = margins(field, some, sigma[f])[j]
+            hit = np.abs(reached - aim[f, j]) < AIM
+            got[f, j] = np.where(aimed[f, j][:, None] & hit, reached, np.nan)
+            found[f, j] = selected(field, some, name)[j] & np.isfinite(got[f, j])
+    return got, found

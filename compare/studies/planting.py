@@ -26,6 +26,12 @@ class Needles:
     places: np.ndarray
     keys: np.ndarray
 
+    def columns(self, start: int, stop: int) -> Needles:
+        """Needles ``start`` to ``stop - 1`` of every row."""
+        rows, count = self.places.shape
+        keys = self.keys.reshape(rows, count, -1)[:, start:stop].reshape(rows * (stop - start), -1)
+        return Needles(self.operands, self.places[:, start:stop], keys)
+
     def scores(self, encoding: Encoding) -> np.ndarray:
         """Each needle's score under its own row's query, both as ``encoding`` leaves them, [rows, needles]."""
         rows, count = self.places.shape
