@@ -304,7 +304,7 @@ def test_a_candidate_with_nothing_to_repeat_is_refused(monkeypatch: pytest.Monke
             self.encode_query = ReferenceCandidate(conventions).encode_query
 
     monkeypatch.setattr(
-        "dsa_crosscheck.compare.golden.from_candidate.load", lambda _, conventions: StoreOnly(conventions)
+        "dsa_crosscheck.compare.golden.from_candidate.load", lambda _, conventions: EncodeOnly(conventions)
     )
     with pytest.raises(ValueError, match="should have `score` or `select`, which are repeated"):
         make_candidate_golden(recipe(SMALL), "anything")

@@ -9,6 +9,7 @@ from dsa_crosscheck.fixtures.golden.packaged import packaged_names
 
 pytest_plugins = ["pytester"]
 
+FP8 = "sglang-v4-fp8"
 CHECK = """
     def test_my_kernel(dsa_case):
         assert_crosscheck({kernel}, dsa_case, repeat=0)
@@ -36,7 +37,7 @@ def test_failure_text(pytester: pytest.Pytester) -> None:
     done.stdout.re_match_lines_random(
         [
             r"E .*my-kernel: VIOLATION - different by more than any admissible arithmetic",
-            rf"E +compared: +my-kernel with the float64 reference under sglang-v4-fp8, on {FIXTURE} \(keys 17, .*ieee-fp32",
+            rf"E +compared: +my-kernel with the float64 reference under {FP8}, on {FIXTURE} \(keys 17, .*ieee-fp32",
             r"E +first fault: scores \(VIOLATION\): \d+ of 54 elements wrong",
             r"E +at: +row \d key 3 \(\d+:3\)",
             rf"E +values: .*here {number} for {number}",
@@ -118,7 +119,9 @@ def test_options_and_marker_together_leave_what_both_name(pytester: pytest.Pytes
         f"TestClass::test_both[{FIXTURE}]",
         "TestClass::test_both[transformers-v4.exact.gaussian]",
     }
-    done = run(pytester, "-q", "--collect-only", "--dsa-fixtures", "*.plateau,*.gaussian", "--dsa-presets", "deepseek-v4")
+    done = run(
+        pytester, "-q", "--collect-only", "--dsa-fixtures", "*.plateau,*.gaussian", "--dsa-presets", "deepseek-v4"
+    )
     done.stdout.fnmatch_lines(["*test_both: `fixtures` and `presets` should leave a fixture*"])
 
 
@@ -286,16 +289,17 @@ def test_known_failures_are_expected_until_they_pass(pytester: pytest.Pytester) 
     done = run(pytester, "-rx", "--dsa-fixtures", FIXTURE, *known)
     done.assert_outcomes(xfailed=1, failed=2)
     done.stdout.fnmatch_lines_random(
-        [f"*XFAIL*test_wrong*column 3 ({link})*", f"*XPASS(strict)*column 3 ({link}); when it passes, take it out of known.toml"]
+        [
+            f"*XFAIL*test_wrong*column 3 ({link})*",
+            f"*XPASS(strict)*column 3 ({link}); when it passes, take it out of known.toml",
+        ]
     )
     done = run(pytester, "-k", "test_wrong", "--dsa-fixtures", SECOND, *known)
     done.assert_outcomes(xfailed=1)
 
 
 def test_a_known_failure_of_no_fixture_is_an_error(pytester: pytest.Pytester) -> None:
-    pytester.path.joinpath("known.toml").write_text(
-        'known_failures = [{ case = "sglang", reason = "r", link = "l" }]'
-    )
+    pytester.path.joinpath("known.toml").write_text('known_failures = [{ case = "sglang", reason = "r", link = "l" }]')
     done = pytester.runpytest_inprocess("--dsa-known-failures", "known.toml")
     assert done.ret == pytest.ExitCode.USAGE_ERROR
     done.stderr.fnmatch_lines(["*known.toml: `case` should be a node id or one of *; got 'sglang'"])

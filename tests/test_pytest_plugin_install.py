@@ -16,7 +16,8 @@ LOADED = f"""
 import sys
 import pytest
 code = pytest.main(["-q", "-p", "no:cacheprovider", "test_nothing.py"])
-print(int(code), "dsa_crosscheck.compare.pytest_plugin" in sys.modules, [name for name in {HEAVY} if name in sys.modules])
+loaded = [name for name in {HEAVY} if name in sys.modules]
+print(int(code), "dsa_crosscheck.compare.pytest_plugin" in sys.modules, loaded)
 """
 
 

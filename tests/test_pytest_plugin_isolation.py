@@ -59,18 +59,18 @@ def test_a_crash_or_a_hang_costs_its_own_case(pytester: pytest.Pytester) -> None
         check(dsa_case, "")
     """,
     )
-    done = run(pytester, "-rP", "--dsa-isolate", "--dsa-timeout", "15")
+    done = run(pytester, "-rP", "--dsa-isolate", "--dsa-timeout", "10")
     done.assert_outcomes(passed=3, failed=3)
     done.stdout.re_match_lines(
         [
             r"E .*my-kernel crashed: SIGSEGV",
             rf"E +compared: +my-kernel on {FIXTURE} .* in a process of its own",
             r"E +first fault: stage score",
-            rf"E +replay: +python -m pytest 'test_kernel.py::test_2_crash\[{FIXTURE}\]' --dsa-isolate --dsa-timeout 15",
+            rf"E +replay: +python -m pytest 'test_kernel.py::test_2_crash\[{FIXTURE}\]' --dsa-isolate --dsa-timeout 10",
             r"E +call 3",
             r"E +Fatal Python error: Segmentation fault",
             r"E +File .*test_kernel.py.* in score",
-            r"E .*my-kernel hung: no result within 15 s",
+            r"E .*my-kernel hung: no result within 10 s",
             r"E +first fault: stage score",
             r"E +File .*test_kernel.py.* in score",
             r"E .*my-kernel: SCALE_ONLY",
@@ -97,9 +97,7 @@ def told(done: pytest.RunResult) -> int:
         ("cpu", ("--dsa-isolate", "--no-dsa-isolate"), False),
     ],
 )
-def test_who_is_isolated(
-    pytester: pytest.Pytester, device: str, options: tuple[str, ...], isolated: bool
-) -> None:
+def test_who_is_isolated(pytester: pytest.Pytester, device: str, options: tuple[str, ...], isolated: bool) -> None:
     repository(
         pytester,
         f"""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dsa_crosscheck.compare.report import Report
 from dsa_crosscheck.compare.testing.comparison import Comparison
-from dsa_crosscheck.compare.testing.worst import worst_of
 from dsa_crosscheck.compare.testing.isolation import CandidateLost
+from dsa_crosscheck.compare.testing.worst import worst_of
 from dsa_crosscheck.compare.verdict import MEANING, Verdict
 from dsa_crosscheck.reference.inputs import Inputs
 

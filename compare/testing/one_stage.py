@@ -48,9 +48,10 @@ class Judged:
 
 def setup_of(function: str, case: Case | Inputs, preset: str | Conventions | None, bound: str | None) -> Setup:
     """The comparison that an assertion asks for; ``ValueError`` names a preset or bound that is not one."""
+    inputs = inputs_of(function, case)
     conventions = conventions_for(function, case, preset)
     rules = model(MODEL_OF_ROUNDING[conventions.score_rounding] if bound is None else bound)
-    return Setup(inputs_of(function, case), conventions, rules)
+    return Setup(inputs, conventions, rules)
 
 
 def report_of(what: str, method: str, case: Case | Inputs, setup: Setup, judge: Callable[[], Judged]) -> Report:

@@ -46,9 +46,7 @@ def _values(report: Report, fault: StageResult) -> str:
     swaps = report.selection.swaps if report.selection is not None else ()
     for s in swaps:
         if fault.stage in _SELECTIONS and fault.at == f"row {s.row} key {s.missed}":
-            return (
-                f"key {s.missed} of score {s.missed_score:.9g} missed for key {s.returned} of {s.returned_score:.9g}"
-            )
+            return f"key {s.missed} of score {s.missed_score:.9g} missed for key {s.returned} of {s.returned_score:.9g}"
     return fault.note
 
 
