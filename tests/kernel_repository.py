@@ -55,4 +55,6 @@ def run(pytester: pytest.Pytester, *options: str) -> pytest.RunResult:
     which = () if any(option.startswith("--dsa-fixtures") for option in options) else ("--dsa-fixtures", FIXTURE)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # no time for other plug-ins of this environment
-        return pytester.runpytest_inprocess("-p", "dsa_crosscheck", "-p", "no:cacheprovider", *which, *options)
+        # The plug-in is loaded already, which has nothing to do with the test.
+        alone = ("-p", "dsa_crosscheck", "-p", "no:cacheprovider", "-W", "ignore::pytest.PytestAssertRewriteWarning")
+        return pytester.runpytest_inprocess(*alone, *which, *options)

@@ -140,7 +140,9 @@ def test_contract_of_a_selection() -> None:
 
 def test_cache_text_names_the_cause() -> None:
     conventions = CASE.conventions.with_field("rope_pairing", "half-split")
-    with pytest.raises(CrosscheckFailure, match=r"cause: +matches if rope_pairing is half-split instead of interleaved"):
+    with pytest.raises(
+        CrosscheckFailure, match=r"cause: +matches if rope_pairing is half-split instead of interleaved"
+    ):
         assert_cache_bytes(Trace(CASE.inputs, conventions).cache, CASE)
 
 
@@ -228,7 +230,9 @@ def test_inputs_without_a_fixture() -> None:
 def test_vacuous_stages_fail_unless_allowed() -> None:
     inputs = replace(CASE.inputs, geometry=replace(CASE.inputs.geometry, topk=20))
     selection = Trace(inputs, CASE.conventions).selection
-    with pytest.raises(CrosscheckFailure, match=r"selection: VACUOUS - .*\n.*\n +undecided: +selection: k = 20 selects"):
+    with pytest.raises(
+        CrosscheckFailure, match=r"selection: VACUOUS - .*\n.*\n +undecided: +selection: k = 20 selects"
+    ):
         assert_selection(selection, inputs, preset=CASE.conventions)
     with settings_of_a_test(Settings(allow_vacuous=True)):
         assert_selection(selection, inputs, preset=CASE.conventions)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from importlib.metadata import entry_points
@@ -15,7 +16,7 @@ HEAVY = ("jax", "torch", "xarray", "numpy")
 LOADED = f"""
 import sys
 import pytest
-code = pytest.main(["-q", "-p", "no:cacheprovider", "test_nothing.py"])
+code = pytest.main(["-q", "-p", "dsa_crosscheck", "-p", "no:cacheprovider", "test_nothing.py"])
 loaded = [name for name in {HEAVY} if name in sys.modules]
 print(int(code), "dsa_crosscheck.compare.pytest_plugin" in sys.modules, loaded)
 """
@@ -28,9 +29,9 @@ def test_entry_point() -> None:
 
 def test_a_test_run_without_cross_checks_loads_nothing_heavy(pytester: pytest.Pytester) -> None:
     pytester.path.joinpath("test_nothing.py").write_text("def test_nothing():\n    pass\n")
-    done = subprocess.run(
-        [sys.executable, "-c", LOADED], cwd=pytester.path, capture_output=True, text=True, check=False
-    )
+    alone = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # other plug-ins may load what they like
+    command = [sys.executable, "-c", LOADED]
+    done = subprocess.run(command, cwd=pytester.path, env=alone, capture_output=True, text=True, check=False)
     assert done.stdout.splitlines()[-1] == "0 True []", done.stdout + done.stderr
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import xarray as xr
 
 from dsa_crosscheck.compare.studies.families import family_of
 from dsa_crosscheck.compare.studies.formats import FORMATS, with_hadamard
@@ -39,24 +40,6 @@ class NeedleCell:
 
 
 @dataclass(frozen=True)
-class NeedleCounts:
-    """What came out of one cell.
-
-    ``found`` bool [format, k, row, depth, strength]; ``margin`` of the same shape: exact score less the
-    k-th of the others, over the format's noise (standard deviation of its error near that boundary, NaN
-    for a format without error, inf where every key is selected). ``noise`` [format, k, row]: that
-    deviation over the standard deviation of the row's exact scores. ``probe_margin``, ``probe_found``
-    [format, k, row, PROBES]: the aimed needles, NaN and False where none could be aimed.
-    """
-
-    found: np.ndarray
-    margin: np.ndarray
-    noise: np.ndarray
-    probe_margin: np.ndarray
-    probe_found: np.ndarray
-
-
-@dataclass(frozen=True)
 class NeedleField:
     """The haystack scores of one cell, exact and in every format, and its operands."""
 
@@ -88,8 +71,15 @@ def field_of(cell: NeedleCell) -> NeedleField:
     return NeedleField(cell, operands, scores)
 
 
-def measure(cell: NeedleCell) -> NeedleCounts:
-    """Plant, score and select every needle of ``cell``."""
+def measure(cell: NeedleCell) -> xr.Dataset:
+    """Plant, score and select every needle of ``cell``; family, context and seed are dimensions of length one.
+
+    - ``found`` [format, k, depth, strength]: needles selected, of the ``tried`` rows.
+    - ``margin`` [format, k, strength]: exact score less the k-th of the others, over the format's noise
+      there; median over rows and depths. NaN for a format without error, inf where all keys are selected.
+    - ``noise`` [format, k]: that noise over the standard deviation of the row's exact scores, mean of rows.
+    - ``probe_margin``, ``probe_found`` [format, k, probe]: needles aimed at the boundary, NaN where none could be.
+    """
     field = field_of(cell)
     rows = field.operands.lengths.size
     depths, strengths = (
@@ -98,18 +88,30 @@ def measure(cell: NeedleCell) -> NeedleCounts:
     )
     needles = plant(field.operands, depths, strengths)
     spread = np.array([np.std(field.haystack("exact", row).scores) for row in range(rows)])
-    sigma = np.array(
-        [[[field.noise(name, row, k) for row in range(rows)] for k in cell.ks] for name in cell.formats]
-    )
-    found = [selected(field, needles, name) for name in cell.formats]
-    margin = [margins(field, needles, one) for one in sigma]
+    sigma = np.array([[[field.noise(name, row, k) for row in range(rows)] for k in cell.ks] for name in cell.formats])
     shape = (len(cell.formats), len(cell.ks), rows, len(cell.depths), len(cell.strengths))
-    return NeedleCounts(
-        np.array(found).reshape(shape),
-        np.array(margin).reshape(shape),
-        sigma / spread,
-        *_probe(field, sigma),
+    found = np.array([selected(field, needles, name) for name in cell.formats]).reshape(shape)
+    margin = np.array([margins(field, needles, one) for one in sigma]).reshape(shape)
+    probe_margin, probe_found = _probe(field, sigma)
+    by_k = ("format", "k")
+    dataset = xr.Dataset(
+        {
+            "found": ((*by_k, "depth", "strength"), found.sum(axis=2).astype(np.float64)),
+            "tried": ((), float(rows)),
+            "margin": ((*by_k, "strength"), np.median(margin, axis=(2, 3))),
+            "noise": (by_k, (sigma / spread).mean(axis=2)),
+            "probe_margin": ((*by_k, "probe"), probe_margin.reshape(*shape[:2], -1)),
+            "probe_found": ((*by_k, "probe"), probe_found.reshape(*shape[:2], -1).astype(np.float64)),
+        },
+        {
+            "format": list(cell.formats),
+            "k": list(cell.ks),
+            "depth": list(cell.depths),
+            "strength": list(cell.strengths),
+            "probe": np.arange(rows * PROBES),
+        },
     )
+    return dataset.expand_dims(family=[cell.family], context=[cell.context], seed=[cell.seed])
 
 
 def selected(field: NeedleField, needles: Needles, name: str) -> np.ndarray:
@@ -122,7 +124,7 @@ def selected(field: NeedleField, needles: Needles, name: str) -> np.ndarray:
 
 
 def margins(field: NeedleField, needles: Needles, sigma: np.ndarray) -> np.ndarray:
-    """Exact margins over ``sigma`` [k, rows], float64 [k, rows, needles]; as in ``NeedleCounts``."""
+    """Exact margins over ``sigma`` [k, rows], float64 [k, rows, needles]; NaN and inf as in ``measure``."""
     truth = needles.scores(exact)
     out = np.empty((len(field.cell.ks), *truth.shape))
     for j, k in enumerate(field.cell.ks):
@@ -134,7 +136,7 @@ def margins(field: NeedleField, needles: Needles, sigma: np.ndarray) -> np.ndarr
 
 
 def _probe(field: NeedleField, sigma: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Needles aimed at margins around each boundary: ``probe_margin`` and ``probe_found``.
+    """Needles aimed at margins around each boundary: margins reached and whether found, [format, k, rows, PROBES].
 
     All formats and k are planted in one go. Without a boundary (all keys selected) or noise there is
     nothing to aim at, and a needle that no strength brings to its margin is left out.

@@ -6,13 +6,13 @@ Each cell (family, context, seed) is independent of the others; see ``precision_
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import xarray as xr
 
 from dsa_crosscheck.compare.environment import environment
+from dsa_crosscheck.compare.studies.assemble import empty, fill
 from dsa_crosscheck.compare.studies.attribution import COMPONENTS, SCORE_DTYPE
 from dsa_crosscheck.compare.studies.families import FAMILIES, family_of
 from dsa_crosscheck.compare.studies.formats import FORMATS
@@ -36,6 +36,7 @@ DESCRIPTIONS = {
     "mass_lost": ("share of the exact selection's softmax mass that is missed, exact scores as logits", "1"),
     "predicted": ("overlap predicted from score density and noise of all keys", "1"),
     "predicted_near": ("the same from the noise of keys near the boundary", "1"),
+    "tie_overlap": ("shared keys of the two fp4 tie rules' selections", "1"),
     "snr": ("power of exact scores over that of the error", "dB"),
     "loss_share": (f"part of 1 - overlap, scores stored in {SCORE_DTYPE}", "1"),
     "power_share": (f"part of noise power over signal power, scores stored in {SCORE_DTYPE}", "1"),
@@ -140,27 +141,19 @@ def template(grid: Grid) -> xr.Dataset:
     dims = {
         **{name: (*outer, "score_dtype", "k", "row") for name in BY_K},
         "snr": (*outer, "score_dtype", "row"),
+        "tie_overlap": (*outer[:3], "hadamard", "k", "row"),
         "loss_share": (*outer, "k", "component"),
         "power_share": (*outer, "component"),
     }
-    variables = {
-        name: (of, np.full([len(coords[d]) for d in of], np.nan), dict(zip(("long_name", "units"), DESCRIPTIONS[name])))
-        for name, of in dims.items()
-    }
-    dataset = xr.Dataset(variables, coords)
+    dataset = empty(coords, dims, DESCRIPTIONS)
     dataset.context.attrs = {"long_name": "context", "units": "raw tokens"}
     dataset.k.attrs = {"long_name": "selected keys", "units": "keys"}
     return dataset
 
 
-def collect(grid: Grid, measured: Iterator[xr.Dataset]) -> xr.Dataset:
+def collect(grid: Grid, measured: Iterable[xr.Dataset]) -> xr.Dataset:
     """The cells' datasets in one, with the summaries over seeds and rows."""
-    dataset = template(grid)
-    for one in measured:
-        at = {dim: one[dim].values for dim in ("family", "context", "seed")}
-        for name, variable in one.data_vars.items():
-            dataset[name].loc[at] = variable.transpose(*dataset[name].dims).values
-    dataset = summarise(dataset)
+    dataset = summarise(fill(template(grid), measured))
     dataset.attrs = {
         "families": ", ".join(grid.families),
         "seeds": grid.seeds,

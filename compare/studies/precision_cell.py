@@ -20,6 +20,8 @@ from dsa_crosscheck.compare.studies.ranking import ExactRow, best_first
 from dsa_crosscheck.compare.studies.scoring import as_dtype, scores_of
 
 BY_K = ("overlap", "swap_depth_mean", "swap_depth_max", "mass_lost", "predicted", "predicted_near")
+TIE_RULES = ("fp4-even", "fp4-toward-zero")
+"""Two formats that differ in their tie rule alone; their selections are compared with each other as well."""
 
 
 @dataclass(frozen=True)
@@ -51,18 +53,21 @@ def measure(cell: PrecisionCell) -> xr.Dataset:
     shape = tuple(len(axis) for axis in (cell.formats, cell.hadamard, cell.score_dtypes))
     by_k = {name: np.full((*shape, len(cell.ks), cell.rows), np.nan) for name in BY_K}
     snr = np.full((*shape, cell.rows), np.nan)
+    ties = np.full((len(cell.hadamard), len(cell.ks), cell.rows), np.nan)
     kept: dict[tuple[str, bool], np.ndarray] = {}
-    for f, name in enumerate(cell.formats):
-        encoding = stored(FORMATS[name])
-        for h, on in enumerate(cell.hadamard):
+    for h, on in enumerate(cell.hadamard):
+        for f, name in enumerate(cell.formats):
+            encoding = stored(FORMATS[name])
             values = truth if name == "exact" else scores_of(operands[on], encoding, encoding)
-            if cell.attributed:
+            if cell.attributed or name in TIE_RULES:
                 kept[name, on] = values
             for d, dtype in enumerate(cell.score_dtypes):
                 _fill(rows, as_dtype(values, dtype), cell.ks, {n: a[f, h, d] for n, a in by_k.items()}, snr[f, h, d])
+        if set(TIE_RULES) <= set(cell.formats):
+            ties[h] = _agreement(*(kept[name, on] for name in TIE_RULES), rows, cell.ks, cell.rows)
     dims = ("format", "hadamard", "score_dtype")
     dataset = xr.Dataset(
-        {**{name: ((*dims, "k", "row"), values) for name, values in by_k.items()}, "snr": ((*dims, "row"), snr)},
+        {**{name: ((*dims, "k", "row"), values) for name, values in by_k.items()}, "snr": ((*dims, "row"), snr), "tie_overlap": (("hadamard", "k", "row"), ties)},
         {
             "format": list(cell.formats),
             "hadamard": ["on" if on else "off" for on in cell.hadamard],
@@ -96,6 +101,22 @@ def _fill(
             out["mass_lost"][i, r] = swaps.mass_lost
             out["predicted"][i, r] = predicted_overlap(row, error, ks[i], near=False)
             out["predicted_near"][i, r] = predicted_overlap(row, error, ks[i], near=True)
+
+
+def _agreement(
+    first: np.ndarray, second: np.ndarray, rows: list[ExactRow], ks: tuple[int, ...], width: int
+) -> np.ndarray:
+    """Shared keys of two score arrays' selections over k, [k, width]; NaN where a row sees no more than k."""
+    out = np.full((len(ks), width), np.nan)
+    for r, row in enumerate(rows):
+        n = row.scores.size
+        useful = [i for i, k in enumerate(ks) if k < n]
+        if useful:
+            largest = ks[useful[-1]]
+            one, other = best_first(first[r, :n], largest), best_first(second[r, :n], largest)
+            for i in useful:
+                out[i, r] = np.intersect1d(one[: ks[i]], other[: ks[i]]).size / ks[i]
+    return out
 
 
 def signal_to_noise(signal: np.ndarray, error: np.ndarray) -> float:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import xarray as xr
 
+from dsa_crosscheck.compare.reports.merge import SUMMARY
 from dsa_crosscheck.compare.studies.statistics import (
     bootstrap_mean_interval,
     bootstrap_quantile_interval,
@@ -14,6 +15,7 @@ from dsa_crosscheck.compare.studies.statistics import (
 )
 
 REPLICATES = ("seed", "row")
+AVERAGED = ("snr", "swap_depth_mean", "swap_depth_max", "mass_lost", "predicted", "predicted_near", "tie_overlap")
 
 
 def summarise(dataset: xr.Dataset) -> xr.Dataset:
@@ -22,6 +24,7 @@ def summarise(dataset: xr.Dataset) -> xr.Dataset:
     ``overlap_mean``; ``overlap_low``, ``overlap_high``: 95 % by Student's t over seed means, or where a
     family has one seed by a bootstrap over its rows; ``overlap_rows_low``, ``overlap_rows_high``: the
     bootstrap over rows of all seeds; ``overlap_p1`` with its bootstrap interval; ``overlap_worst``.
+    And ``<name>_average`` for each of ``AVERAGED``.
     """
     overlap = dataset.overlap.transpose(..., *REPLICATES)
     outer = overlap.dims[:-2]
@@ -49,12 +52,19 @@ def summarise(dataset: xr.Dataset) -> xr.Dataset:
         "overlap_worst": (_reduced(np.nanmin, pooled), "worst row"),
     }
     shape = [overlap.sizes[d] for d in outer]
-    return dataset.assign(
-        {
-            name: (outer, values.reshape(shape), {"long_name": what, "units": "1"})
-            for name, (values, what) in found.items()
-        }
-    )
+    summaries = {
+        name: (outer, values.reshape(shape), {"long_name": what, "units": "1", "role": SUMMARY})
+        for name, (values, what) in found.items()
+    }
+    for name in AVERAGED:
+        variable = dataset[name].transpose(..., *REPLICATES)
+        values = variable.values.reshape(*variable.shape[:-2], -1)
+        attributes = {**dataset[name].attrs, "role": SUMMARY}
+        attributes["long_name"] = f"mean over seeds and rows: {attributes['long_name']}"
+        # An infinite ratio (no error at all) has no place in a mean of decibels.
+        mean_of = np.where(np.isfinite(values), values, np.nan)
+        summaries[f"{name}_average"] = (variable.dims[:-2], _mean(mean_of, -1), attributes)
+    return dataset.assign(summaries)
 
 
 def _mean(values: np.ndarray, axis: int) -> np.ndarray:

@@ -57,7 +57,8 @@ def _made(candidate: Any, conventions: Conventions | None) -> Any:
     if isinstance(candidate, str):
         return load(candidate, conventions)
     if inspect.isclass(candidate) or inspect.isroutine(candidate):
-        candidate = candidate(conventions) if inspect.signature(candidate).parameters else candidate()
+        make: Any = candidate
+        candidate = make(conventions) if inspect.signature(make).parameters else make()
     for required in ("name", "conventions"):
         if not hasattr(candidate, required):
             raise ValueError(

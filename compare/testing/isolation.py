@@ -71,7 +71,7 @@ class Worker:
         try:
             self._connection.send(job)
         except OSError:
-            self._lost(self._death())
+            raise self._lost(self._death()) from None
         while True:
             kind, value = self._next(deadline, timeout)
             if kind != "stage":
@@ -91,11 +91,11 @@ class Worker:
             if self._connection.poll(max(0.0, deadline - time.monotonic())):
                 return self._connection.recv()
         except (EOFError, OSError):
-            self._lost(self._death())
+            raise self._lost(self._death()) from None
         # The process writes its stack when it is told to abort, even from native code.
         self._process.send_signal(signal.SIGABRT)
         self._death()
-        self._lost(f"hung: no result within {timeout:g} s")
+        raise self._lost(f"hung: no result within {timeout:g} s")
 
     def _death(self) -> str:
         try:
@@ -111,10 +111,10 @@ class Worker:
         self._output.seek(0)
         return self._output.read().decode(errors="replace")
 
-    def _lost(self, what: str) -> Any:
+    def _lost(self, what: str) -> CandidateLost:
         lines = [line for line in self._written().splitlines() if not line.startswith("Extension modules:")]
         output = "\n".join(lines[-TAIL:])
-        raise CandidateLost(what, self._stage, output)
+        return CandidateLost(what, self._stage, output)
 
 
 _worker: Worker | None = None

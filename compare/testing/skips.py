@@ -7,7 +7,7 @@ from typing import NoReturn
 import pytest
 
 
-class Skipped(pytest.skip.Exception):
+class Skipped(pytest.skip.Exception):  # type: ignore[name-defined, misc]
     """A skip that the test's marker asked for."""
 
 
