@@ -189,7 +189,6 @@ class _Run:
             certificate.swap_count,
         )
 
-
     def explanation(self) -> Explanation | None:
         """Why it failed."""
         from dsa_crosscheck.compare.diagnosis.explain import explain
@@ -222,4 +221,3 @@ def _conventions(candidate: Any, choice: str | Conventions | None) -> Convention
 
 def _name_of(conventions: Conventions) -> str:
     return next((name for name, row in PRESETS.items() if row.conventions == conventions), "custom")
-

@@ -105,9 +105,7 @@ class Inputs:
         if wrong.any():
             k = int(np.flatnonzero(wrong)[0])
             place = f"belongs at slot {expected[k]}" if page[k] >= 0 else "has no page there"
-            raise ValueError(
-                f"`Inputs(slots=...)` should follow the block table: key {k} {place}, got {self.slots[k]}"
-            )
+            raise ValueError(f"`Inputs(slots=...)` should follow the block table: key {k} {place}, got {self.slots[k]}")
 
     @property
     def rows(self) -> int:

@@ -113,9 +113,7 @@ class Trace:
 def key_stages(inputs: Inputs, conventions: Conventions) -> KeyStages:
     """The key path of ``inputs`` up to, and without, quantisation."""
     positions = key_positions(inputs.key_index, inputs.geometry, conventions.rope_position)
-    return rotate_keys(
-        inputs.pooled, inputs.norm_weight, inputs.norm_bias, inputs.rope_table, positions, conventions
-    )
+    return rotate_keys(inputs.pooled, inputs.norm_weight, inputs.norm_bias, inputs.rope_table, positions, conventions)
 
 
 def score_cache(
@@ -151,9 +149,7 @@ def without_rounding(conventions: Conventions) -> Conventions:
     )
 
 
-def _score(
-    inputs: Inputs, query: np.ndarray, weights: np.ndarray, keys: KeySource, conventions: Conventions
-) -> Scores:
+def _score(inputs: Inputs, query: np.ndarray, weights: np.ndarray, keys: KeySource, conventions: Conventions) -> Scores:
     return score(
         query,
         weights,

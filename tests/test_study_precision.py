@@ -136,7 +136,9 @@ def test_each_part_is_the_one_it_is_called(gaussian: xr.Dataset) -> None:
     power = gaussian.power_share.sel(hadamard="on")
     total = power.sel(component="total")
     assert float(power.sel(format="bf16", component="scales")) == 0
-    assert abs(float(power.sel(format="fp8-fp32-scale", component="scales"))) < 0.02 * float(total.sel(format="fp8-fp32-scale"))
+    assert abs(float(power.sel(format="fp8-fp32-scale", component="scales"))) < 0.02 * float(
+        total.sel(format="fp8-fp32-scale")
+    )
     assert 0.1 < float(power.sel(format="fp4-even", component="scales") / total.sel(format="fp4-even")) < 0.4
     # Rounding to bf16 has the noise power of a uniform error of at most 2^-9 of each score.
     assert 1e-6 < float(power.sel(format="fp4-even", component="score rounding")) < 5e-6
@@ -173,7 +175,7 @@ def test_float32_sums_differ_from_float64_by_float32_rounding() -> None:
     truth, got = scores_of(operands, exact, exact), float32_scores(operands, exact, exact)
     seen = np.isfinite(truth)
     np.testing.assert_array_equal(np.isfinite(got), seen)
-    error = np.abs(got - truth)[seen]
+    error = np.abs(got[seen] - truth[seen])
     assert 0 < error.max() < 1e-5
     assert (got[seen] == got[seen].astype(np.float32)).all()
 

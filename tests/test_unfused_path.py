@@ -52,7 +52,6 @@ def _records() -> dict[str, tuple[Conventions, int]]:
 RECORDS = _records()
 
 
-
 def _foldable(conventions: Conventions) -> bool:
     return conventions.query_scale_in != "weights" or conventions.query.groups(128) == 1
 
@@ -233,13 +232,9 @@ def test_bad_cache_slot_topk_and_length_are_named() -> None:
     arguments = [torch.from_numpy(x) for x in (inputs.pooled, inputs.norm_weight, inputs.rope_table)]
     arguments += [torch.from_numpy(x) for x in (inputs.key_index, inputs.slots)]
     with pytest.raises(ValueError, match=r"`cache` should be uint8 \[pages, 2112\], got torch.uint8 \[9, 2111\]"):
-        store_keys(
-            *arguments, torch.zeros(9, 2111, dtype=torch.uint8), conventions=SGLANG, geometry=inputs.geometry
-        )
+        store_keys(*arguments, torch.zeros(9, 2111, dtype=torch.uint8), conventions=SGLANG, geometry=inputs.geometry)
     with pytest.raises(ValueError, match=r"`slots` should be below 16 \(1 pages\), got"):
-        store_keys(
-            *arguments, torch.zeros(1, 2112, dtype=torch.uint8), conventions=SGLANG, geometry=inputs.geometry
-        )
+        store_keys(*arguments, torch.zeros(1, 2112, dtype=torch.uint8), conventions=SGLANG, geometry=inputs.geometry)
     with pytest.raises(ValueError, match=r"select_rows\(topk=.*got 0"):
         select(torch.zeros(1, 4), torch.ones(1, dtype=torch.int32), 0, conventions=SGLANG)
     with pytest.raises(ValueError, match=r"select_rows\(lengths=.*in \[0, 4\], got 5 to 5"):

@@ -33,14 +33,10 @@ def judge_scores(outputs: tuple[np.ndarray, ...], setup: Setup) -> list[StageRes
     return [judge_values("scores", got, scores.values, bound, place, seen, geometry=inputs.geometry)]
 
 
-def score_call(
-    candidate: Any, setup: Setup, cache: np.ndarray, codes: np.ndarray, weights: np.ndarray
-) -> np.ndarray:
+def score_call(candidate: Any, setup: Setup, cache: np.ndarray, codes: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """Scores (float32 [rows, max_length]) of the candidate for given bytes."""
     inputs, lengths = setup.inputs, setup.trace.lengths
-    (got,) = call(
-        candidate, "score", codes, weights, cache, inputs.block_table, inputs.request_of_row, lengths
-    )
+    (got,) = call(candidate, "score", codes, weights, cache, inputs.block_table, inputs.request_of_row, lengths)
     shape = (lengths.size, int(lengths.max(initial=0)))
     return expect("score", "scores", got, shape, (np.float32,))
 

@@ -71,7 +71,9 @@ class ExactRow:
         unchosen = np.ones(self.scores.size, bool)
         unchosen[chosen] = False
         lost = self.scores[unchosen & (self.scores > kth)]
-        depth = np.concatenate([self.ranks(came) + 1 - k, k - self.ranks(lost)])
+        # As many keys left as came; those not larger than the k-th were equal to it, at the boundary itself.
+        at_boundary = np.ones(max(0, came.size - lost.size))
+        depth = np.concatenate([self.ranks(came) + 1 - k, k - self.ranks(lost), at_boundary])
         return Swaps(
             overlap=1.0 - came.size / k,
             depth_mean=float(depth.mean()) if depth.size else 0.0,

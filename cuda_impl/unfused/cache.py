@@ -58,9 +58,7 @@ def split_record(records: torch.Tensor, codec: Codec, value_bytes: int) -> Quant
 def check_cache(cache: torch.Tensor, layout: PageLayout) -> None:
     """Raises ``ValueError`` unless ``cache`` is uint8 [pages, page_bytes]."""
     if cache.dtype != torch.uint8 or cache.ndim != 2 or cache.shape[1] != layout.page_bytes:
-        raise ValueError(
-            f"`cache` should be uint8 [pages, {layout.page_bytes}], got {cache.dtype} {list(cache.shape)}"
-        )
+        raise ValueError(f"`cache` should be uint8 [pages, {layout.page_bytes}], got {cache.dtype} {list(cache.shape)}")
 
 
 def _addresses(layout: PageLayout, device: torch.device) -> torch.Tensor:

@@ -1,6 +1,6 @@
 """Kernels that are wrong in one way each; the transcripts of docs/selections-differ.md come from them.
 
-From this folder: dsa-crosscheck compare --candidate wrong_kernels:half_split_rope --case gaussian --context 2048 --rows 8
+From this folder: dsa-crosscheck compare --candidate wrong_kernels:half_split_rope --case gaussian
 """
 
 from __future__ import annotations
