@@ -8,10 +8,10 @@ import traceback
 from collections.abc import Sequence
 from importlib.metadata import version
 
-from dsa_crosscheck.compare.commands import compare, explain, fixtures, mutants, report, study
+from dsa_crosscheck.compare.commands import compare, device, explain, fixtures, mutants, report, study
 
 USAGE_ERROR = 2
-COMMANDS = (compare, explain, fixtures, mutants, study, report)
+COMMANDS = (compare, explain, fixtures, mutants, study, report, device)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

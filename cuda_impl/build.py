@@ -93,12 +93,12 @@ def compile_cuda(arch: str, directory: Path) -> list[Path]:
     """
     import tvm_ffi.libinfo
 
-    nvcc = str(_nvcc())
+    compiler = str(nvcc())
     includes = [f"-I{path}" for path in tvm_ffi.libinfo.include_paths()]
     objects = []
     for unit in translation_units():
         output = directory / f"{unit.stem}.{arch}.o"
-        command = [nvcc, *CUDA_FLAGS, target_flag(arch), *includes, "-c", str(unit), "-o", str(output)]
+        command = [compiler, *CUDA_FLAGS, target_flag(arch), *includes, "-c", str(unit), "-o", str(output)]
         _run(command)
         objects.append(output)
     return objects
@@ -115,18 +115,18 @@ def load_cuda(arch: str) -> tvm_ffi.Module:
 
     Cached like the emulated one, by sources, flags and nvcc. Raises ``BuildError`` without nvcc.
     """
-    nvcc = _nvcc()
+    compiler = nvcc()
     units = translation_units()
-    library = cache_dir() / f"{arch}-{_key(units, nvcc, (*CUDA_FLAGS, target_flag(arch)))}.so"
+    library = cache_dir() / f"{arch}-{_key(units, compiler, (*CUDA_FLAGS, target_flag(arch)))}.so"
     if not library.exists():
         library.parent.mkdir(parents=True, exist_ok=True)
         with _lock(library.with_suffix(".lock")):
             if not library.exists():
-                _build_cuda(units, nvcc, arch, library)
+                _build_cuda(units, compiler, arch, library)
     return _load(library)
 
 
-def _build_cuda(units: Sequence[Path], nvcc: Path, arch: str, library: Path) -> None:
+def _build_cuda(units: Sequence[Path], compiler: Path, arch: str, library: Path) -> None:
     import tvm_ffi.libinfo
 
     includes = [f"-I{path}" for path in tvm_ffi.libinfo.include_paths()]
@@ -134,12 +134,13 @@ def _build_cuda(units: Sequence[Path], nvcc: Path, arch: str, library: Path) -> 
     with tempfile.TemporaryDirectory(dir=library.parent, prefix="building-") as scratch:
         built = Path(scratch) / library.name
         link = ["-shared", str(runtime), f"-Xlinker=-rpath={runtime.parent}"]
-        command = [str(nvcc), *CUDA_FLAGS, target_flag(arch), *includes, *map(str, units), *link, "-o", str(built)]
+        command = [str(compiler), *CUDA_FLAGS, target_flag(arch), *includes, *map(str, units), *link, "-o", str(built)]
         _run(command)
         os.replace(built, library)
 
 
-def _nvcc() -> Path:
+def nvcc() -> Path:
+    """The CUDA compiler, on ``PATH`` or under ``$CUDA_HOME``; ``BuildError`` without one."""
     home = os.environ.get("CUDA_HOME")
     found = shutil.which("nvcc") or (shutil.which("nvcc", path=str(Path(home) / "bin")) if home else None)
     if found is None:

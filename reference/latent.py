@@ -11,7 +11,7 @@ from dsa_crosscheck.reference.codec_spec import Codec
 from dsa_crosscheck.reference.exact import bf16_bits, round_bf16
 from dsa_crosscheck.reference.layout import PageLayout
 from dsa_crosscheck.reference.norm import norm
-from dsa_crosscheck.reference.quantise import ceil_power_of_two, encode
+from dsa_crosscheck.reference.quantise import encode, group_scales
 from dsa_crosscheck.reference.rope import rope
 
 LATENT_DIM = 512
@@ -19,7 +19,6 @@ ROPE_DIM = 64
 GROUP = 64
 NOPE_DIM = LATENT_DIM - ROPE_DIM
 PAGE_ALIGN = 576
-AMAX_FLOOR = np.float32(1e-4)
 _FP8 = Codec("fp8-e4m3fn", "power-of-two", 1e-4, "amax")
 
 
@@ -53,8 +52,7 @@ def encode_latent(rotated: np.ndarray, format_name: str) -> np.ndarray:
     if format_name == "bf16":
         return bits
     nope = round_bf16(rotated[:, :NOPE_DIM]).astype(np.float32).reshape(rotated.shape[0], NOPE_DIM // GROUP, GROUP)
-    amax = np.maximum(np.abs(nope).max(axis=-1, initial=0.0), AMAX_FLOOR)
-    scale = ceil_power_of_two(amax / np.float32(_FP8.spec.max_value))
+    scale = group_scales(np.abs(nope).max(axis=-1, initial=0.0), _FP8)
     codes = encode(nope / scale[..., None], _FP8.spec, "even").reshape(rotated.shape[0], NOPE_DIM)
     exponents = (scale.view(np.uint32) >> np.uint32(23)).astype(np.uint8)
     pad = np.zeros((rotated.shape[0], 1), np.uint8)

@@ -112,7 +112,7 @@ PRESETS: dict[str, Preset] = {
         "no quantisation, -1 padding",
     ),
 }
-"""Implementations by name. Every row differs from another in at least one field."""
+"""Implementations by name. No two rows have the same conventions."""
 
 
 def preset(name: str) -> Preset:

@@ -16,7 +16,7 @@ def rope(x: np.ndarray, table: np.ndarray, positions: np.ndarray, *, pairing: st
     ``pairing``: ``interleaved`` pairs (2i, 2i + 1), ``half-split`` pairs (i, i + rope_dim / 2).
     ``dims``: the rotated rope_dim elements are the ``first`` or the ``last`` of the head.
     Position 0 is the identity only if the table says so. Raises ``ValueError`` for another pairing
-    or dims, or a position outside the table: JAX itself would clamp it silently.
+    or dims, a table wider than the head, or a position outside it: JAX itself would clamp one silently.
     """
     if pairing not in ("interleaved", "half-split"):
         raise ValueError(f"`rope(pairing=...)` should be 'interleaved' or 'half-split', got {pairing!r}")

@@ -111,12 +111,10 @@ def test_prediction_holds_on_gaussian_scores(gaussian: xr.Dataset) -> None:
 
 
 def test_prediction_fails_on_a_plateau() -> None:
-    """Half of the rows have their k-th score inside the plateau: no density there, and next to no loss."""
+    """Rows whose k-th score is close to a plateau have a density that says nothing of it."""
     one = measure(cell("plateau", 2048, ks=(512,), formats=("exact", "fp4-even")))
     one = one.sel(format="fp4-even", hadamard="on", score_dtype="fp32").squeeze()
-    undefined = np.isnan(one.predicted.values)
-    off = np.abs(one.predicted - one.overlap).values[~undefined]
-    assert undefined.any() or off.max() > 0.1
+    assert float(np.abs(one.predicted - one.overlap).max()) > 0.1
 
 
 def test_noise_parts_add_up_to_the_total(gaussian: xr.Dataset) -> None:
@@ -332,7 +330,7 @@ def test_every_family_gives_its_rows(name: str) -> None:
         (["--families", "none"], "`family` should be one of"),
         (["--families", "gaussian", "gaussian"], "`Grid(families=...)` should name at least one value, each once"),
         (["--seeds", "0"], "`Grid(seeds=...)` should be at least 1, got 0"),
-        (["--contexts", "1024", "--topk", "512", "--families", "gaussian", "--seeds", "1", "--rows", "1"], "more than `--topk` keys"),
+        (["--contexts", "1024", "--topk", "512", "--families", "gaussian", "--seeds", "1", "--rows", "1"], "`--contexts` should give more than `--topk` keys"),
     ],
 )  # fmt: skip
 def test_options_that_cannot_be_used_are_refused(
@@ -354,4 +352,4 @@ def test_the_command_prints_a_table_that_fits(tmp_path: Path, capsys: pytest.Cap
     assert dataset.attrs["command"] == (
         "dsa-crosscheck study precision --families gaussian --contexts 4096 --topk 256 --seeds 2 --rows 2"
     )
-    assert f"{float(dataset.overlap_mean.sel(format='fp4-even', hadamard='on', score_dtype='fp32')):.4f}" in text
+    assert f"{dataset.overlap_mean.sel(format='fp4-even', hadamard='on', score_dtype='fp32').item():.4f}" in text

@@ -102,7 +102,7 @@ def test_processes_survive_dying_and_raising_cells(tmp_path: Path, notes: Path) 
     assert_same_as_serial(store, [cell for cell in wanted if cell.mood in ("fine", "kills once")])
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
     distributed = pytest.importorskip("distributed")
     with distributed.LocalCluster(

@@ -16,6 +16,7 @@ import xarray as xr
 from dsa_crosscheck.compare.candidates.registry import CandidateError
 from dsa_crosscheck.compare.environment import environment
 from dsa_crosscheck.compare.studies.cost_run import STAGES, Contender, contender, serving_conventions
+from dsa_crosscheck.compare.studies.cost_summary import summarise
 from dsa_crosscheck.compare.studies.cost_text import render
 from dsa_crosscheck.compare.studies.device_results import CostRecord, cost_records
 from dsa_crosscheck.compare.studies.families import FAMILIES, family_of
@@ -64,12 +65,12 @@ def run(args: argparse.Namespace) -> xr.Dataset:
     dataset = dataset.merge(_recorded(cost_records(args.results)))
     dataset.attrs = {
         **{name: getattr(args, name) for name in ("family", "context", "rows", "seed", "repeats")},
-        "keys": inputs.keys,
+        "keys": int(inputs.key_counts.max(initial=0)),
         "topk": inputs.geometry.topk,
         "conventions": "sglang-v4-fp8 with the format's codec",
         **{name: str(value) for name, value in environment().items()},
     }
-    return dataset
+    return summarise(dataset)
 
 
 def _inputs(args: argparse.Namespace) -> Inputs:

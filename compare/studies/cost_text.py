@@ -7,6 +7,9 @@ import xarray as xr
 
 from dsa_crosscheck.compare.studies.text_table import text_table
 
+SHORT = ("store", "encode", "score", "select")
+"""Heads of the columns of ``cost_run.STAGES``."""
+
 
 def milliseconds(seconds: float) -> str:
     """Three significant digits or so; ``-`` for NaN."""
@@ -26,7 +29,7 @@ def render(dataset: xr.Dataset) -> str:
         if row is not None
     ]
     first_candidate, first_format = dataset.candidate.values[0], dataset.format.values[0]
-    columns = ["candidate", "format", "B/token", "overlap", "worst", *dataset.stage.values, "score x", "total x"]
+    columns = ["candidate", "format", "B/token", "overlap", "worst", *SHORT, "score x", "total x"]
     lines = [
         f"dsa-crosscheck study cost      family {a['family']}   context {a['context']:,}   keys {a['keys']:,}   "
         f"rows {a['rows']:,}   k {a['topk']:,}   seed {a['seed']}",
@@ -38,7 +41,7 @@ def render(dataset: xr.Dataset) -> str:
         "  candidate; overlap: of the selection that was timed with the exact one, mean and worst row",
         "emulated runs CUDA threads as fibers of a CPU: its times say nothing about a GPU, its bytes do",
         "",
-        *_findings(dataset),
+        *findings(dataset),
     ]
     if dataset.sizes["record"]:
         lines += ["", "recorded on devices", "", *_recorded(dataset)]
@@ -48,22 +51,21 @@ def render(dataset: xr.Dataset) -> str:
 def _row(one: xr.Dataset) -> list[str] | None:
     if bool(one.seconds.isnull().all()):
         return None
-    overlap = one.overlap.values[np.isfinite(one.overlap.values)]
     return [
         str(one.candidate.item()),
         str(one.format.item()),
         f"{float(one.bytes_per_token):g}",
-        f"{overlap.mean():.4f}",
-        f"{overlap.min():.4f}",
+        f"{float(one.overlap_mean):.4f}",
+        f"{float(one.overlap_worst):.4f}",
         *(milliseconds(value) for value in one.seconds.values),
         f"{float(one.ratio):.2f}",
         f"{float(one.format_ratio):.2f}",
     ]
 
 
-def _findings(dataset: xr.Dataset) -> list[str]:
+def findings(dataset: xr.Dataset) -> list[str]:
     """For each format after the first: what it saves and what it loses, with the first candidate that does it."""
-    mean = dataset.overlap.mean("row")
+    mean = dataset.overlap_mean
     base = dataset.format.values[0]
     lines = []
     for kind in dataset.format.values[1:]:

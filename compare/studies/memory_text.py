@@ -75,13 +75,9 @@ def _budget(dataset: xr.Dataset) -> list[str]:
         rows.append(
             [*_name(one), size(float(one.needed)), fits, f"{int(one.budget_context):,}", f"{int(one.budget_rows):,}"]
         )
-    return [
-        f"budget {size(a['budget'])}: cache of one layer, query and peak",
-        "",
-        *text_table(
-            ["path", "format", "needs", "fits", f"context at {a['rows']:,} rows", f"rows at {a['context']:,}"], rows
-        ),
-    ]
+    columns = ["path", "format", "needs", "fits", f"context at {a['rows']:,} rows", f"rows at {a['context']:,}"]
+    title = f"budget {size(a['budget'])}: cache of one layer, query and peak"
+    return [title, "", *text_table(columns, rows, labels=2)]
 
 
 def _entries(dataset: xr.Dataset) -> list[xr.Dataset]:

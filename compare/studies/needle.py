@@ -16,6 +16,7 @@ from dsa_crosscheck.compare.studies.needle_cell import PROBES, NeedleCell, measu
 from dsa_crosscheck.compare.studies.needle_example import example
 from dsa_crosscheck.compare.studies.needle_summary import summarise
 from dsa_crosscheck.compare.studies.needle_text import render
+from dsa_crosscheck.reference.geometry import Geometry
 
 __all__ = ["NeedleGrid", "cells", "collect", "grid_of", "render", "run"]
 
@@ -69,9 +70,13 @@ def grid_of(args: argparse.Namespace) -> NeedleGrid:
     fixed = [name for name in args.families if not family_of(name).drawn]
     if fixed:
         raise ValueError(f"`--families` should be generated ones, whose rows see the whole context, got {fixed}")
+    contexts = args.contexts or (CONTEXTS + LONG_CONTEXTS if args.full else CONTEXTS)
+    keys = max(contexts) // Geometry().compress_ratio
+    if keys <= min(args.topk):
+        raise ValueError(f"`--contexts` should give more than `--topk` keys, got {keys:,} keys and k {min(args.topk):,}")
     return NeedleGrid(
         families=tuple(args.families),
-        contexts=tuple(args.contexts or (CONTEXTS + LONG_CONTEXTS if args.full else CONTEXTS)),
+        contexts=tuple(contexts),
         seeds=args.seeds,
         rows=args.rows,
         formats=tuple(args.formats or FORMATS),

@@ -31,7 +31,7 @@ def answer(dataset: xr.Dataset) -> tuple[str, ...]:
     """
     places = [(searching(dataset, int(k))[-1], int(k)) for k in dataset.k.values if searching(dataset, int(k))]
     if not places:
-        raise ValueError("`--contexts` should give more keys than `--topk`, got none that do")
+        raise ValueError("the dataset should have a context of more than k keys, got none")
     context, k = max(places)
     one = dataset.isel(family=0).sel(context=context, k=k)
     recall = ", ".join(

@@ -20,6 +20,7 @@ from dsa_crosscheck.compare.studies.precision_cell import BY_K, PrecisionCell, m
 from dsa_crosscheck.compare.studies.precision_summary import summarise
 from dsa_crosscheck.compare.studies.precision_text import render
 from dsa_crosscheck.compare.studies.scoring import SCORE_DTYPES
+from dsa_crosscheck.reference.geometry import Geometry
 
 __all__ = ["Grid", "cells", "collect", "grid_of", "render", "run", "template"]
 
@@ -76,8 +77,11 @@ class Grid:
 
 
 def grid_of(args: argparse.Namespace) -> Grid:
-    """The axes that the options name; ``ValueError`` names one that can't be used."""
+    """The axes that the options name; ``ValueError`` names one that can't be used, before anything is measured."""
     contexts = args.contexts or (FULL_CONTEXTS if args.full else CONTEXTS)
+    keys = max(contexts) // Geometry().compress_ratio
+    if keys <= min(args.topk) and not args.case:
+        raise ValueError(f"`--contexts` should give more than `--topk` keys, got {keys:,} keys and k {min(args.topk):,}")
     return Grid(
         families=tuple(args.families or FAMILIES) + tuple(str(path) for path in args.case),
         contexts=tuple(contexts),

@@ -39,7 +39,7 @@ def focus_of(dataset: xr.Dataset) -> Focus:
             context = attributed[-1] if attributed else contexts[len(contexts) // 2]
             ks = [k for k in dataset.k.values if one.sel(context=context, k=k).notnull().any()]
             return Focus(str(family), int(context), int(ks[-1]))
-    raise ValueError("`--contexts` should give rows that see more than `--topk` keys, got none that do")
+    raise ValueError("the dataset should have rows that see more than k keys, got none that do")
 
 
 def lossy(dataset: xr.Dataset) -> list[str]:

@@ -171,6 +171,7 @@ STUDIES = (
         "what does each storage format cost in bytes and time, beside what it keeps of the selection?",
         "dsa_crosscheck.compare.studies.cost",
         _cost_options,
+        "dsa_crosscheck.compare.studies.cost_page",
     ),
 )
 

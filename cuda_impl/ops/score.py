@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from dsa_crosscheck.cuda_impl.ops.arguments import check_range, check_tensors
+from dsa_crosscheck.cuda_impl.ops.placement import check_positive
 from dsa_crosscheck.cuda_impl.ops.runtime import kernels_for
 from dsa_crosscheck.reference.codec_spec import Codec
 
@@ -33,7 +34,7 @@ def paged_scores(
 ) -> torch.Tensor:
     """Float32 scores [rows, max(lengths)]: key scale * sum over heads of weight * relu(query . key).
 
-    - ``codes`` uint8 [rows, heads, bytes]: 128 e4m3fn codes, 128 bfloat16, or 64 bytes of e2m1 pairs
+    - ``codes`` uint8 [rows, heads, bytes]: 128 e4m3fn codes, 128 bfloat16 values, or 64 bytes of e2m1 pairs
       (even element low) and 4 UE8M0 scales. An fp8 query's scale is in its weight.
     - ``weights`` float32 [rows, heads].
     - ``cache`` uint8 [pages, page_bytes]: the values of all tokens of a page, then their scales
@@ -47,13 +48,13 @@ def paged_scores(
     NaN propagates through the relu. Everything is float32 in one fixed order: the same bits on every
     run. Nothing with a head axis is written to memory.
 
-    Raises ``ValueError`` naming the argument: another dtype, shape or device, not contiguous, a codec
-    without a kernel, a negative length or one that ``max_pages`` cannot hold, a request out of range,
-    or a page outside the cache below a row's length.
+    Raises ``ValueError`` naming the argument: another dtype, shape or device, not contiguous, no heads,
+    ``codes`` or ``cache`` at an address that 4 does not divide, a codec without a kernel, a page size
+    below 1, a negative length or one that ``max_pages`` cannot hold, a request out of range, or a page
+    outside the cache below a row's length.
     """
     kernel, query_bytes = score_kernel(codec)
-    if isinstance(page_size, bool) or not isinstance(page_size, int) or page_size < 1:
-        raise ValueError(f"`paged_scores(page_size=...)` should be a positive integer, got {page_size!r}")
+    check_positive("paged_scores", "page_size", page_size)
     sizes = check_tensors(
         "paged_scores",
         codes=(codes, torch.uint8, ("rows", "heads", query_bytes)),
