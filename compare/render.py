@@ -44,16 +44,22 @@ def _folded(line: str) -> list[str]:
 
 
 def _replay(command: str) -> list[str]:
-    """The command as a shell takes it: broken with backslashes where it is too wide."""
+    """The command as a shell takes it: broken with backslashes before the option that is too wide."""
     if not command:
         return []
-    lines = ["replay:"]
+    parts: list[str] = []
     for word in shlex.split(command):
         quoted = shlex.quote(word)
-        if len(lines[-1]) + len(quoted) + 3 > WIDTH:
+        if parts and parts[-1].startswith("--") and not quoted.startswith("--"):
+            parts[-1] += f" {quoted}"
+        else:
+            parts.append(quoted)
+    lines = ["replay:"]
+    for part in parts:
+        if len(lines[-1]) + len(part) + 3 > WIDTH:
             lines[-1] += " \\"
             lines.append("   ")
-        lines[-1] += f" {quoted}"
+        lines[-1] += f" {part}"
     return lines
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -42,7 +44,10 @@ def refused(capsys: pytest.CaptureFixture[str], *options: str) -> str:
         (("--candidate", "nowhere:thing"), r"'nowhere:thing' .*does not load: ModuleNotFoundError: .*'nowhere'"),
         (("--candidate", "json:nothing"), r"'json:nothing' .*does not load: AttributeError: .*'nothing'"),
         (("--candidate", "json:decoder"), r"'json:decoder' should have an attribute `name`, got <module"),
-        (("--candidate", "emulated", "--preset", "transformers-v4"), r"Unsupported: .*hadamard_key=True, got False"),
+        (
+            ("--candidate", "emulated", "--preset", "transformers-v4"),
+            r"hadamard_key=True, got False; .*'unfused' follows any",
+        ),
         (("--case", "guassian"), r"`--case` should be one of gaussian, .*or the path of a file; got 'guassian'"),
         (("--bound", "tight"), r"`bound` should be one of \('ieee-fp32', .*got 'tight'"),
         (("--context", "0"), r"`build_case\(context=...\)` should be a positive integer, got 0"),
@@ -63,6 +68,18 @@ def test_wrong_use_is_told_in_one_line(
 ) -> None:
     rows = () if "captured-text" not in options or "--rows" in options else ("--rows", "1")
     assert re.search(message, refused(capsys, *QUICK, *rows, *options))
+
+
+def test_a_reader_that_stops_is_no_failure() -> None:
+    command = [sys.executable, "-c", "from dsa_crosscheck.compare.cli import main; raise SystemExit(main())"]
+    with subprocess.Popen(
+        [*command, "fixtures", "show", "sglang-v4-fp8.fp8.gaussian"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 2
 
 
 @pytest.mark.parametrize(("option", "value"), [("--context", "many"), ("--rows", "1.5"), ("--tolerance", "1")])

@@ -34,6 +34,13 @@ class Raising(Right):
         raise KeyError("no such page")
 
 
+class Late(Right):
+    def select(self, *args):
+        import late_{name}
+
+        return super().select(*args)
+
+
 def make(conventions):
     return Right(conventions)
 
@@ -53,13 +60,14 @@ def module(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.M
     (package / "__init__.py").touch()
     (package / "kernels.py").write_text(MODULE.format(name=name))
     (tmp_path / f"beside_{name}.py").touch()
+    (tmp_path / f"late_{name}.py").touch()
     monkeypatch.chdir(tmp_path)
     # A console script has no entry for the working directory.
     monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry not in ("", ".", str(tmp_path))])
     return f"{name}.kernels"
 
 
-@pytest.mark.parametrize("thing", ["Right", "make", "ready"])
+@pytest.mark.parametrize("thing", ["Right", "make", "ready", "Late"])
 def test_class_function_and_object_of_the_working_directory(
     module: str, thing: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -127,7 +135,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder of installed plug-ins: a good one, one that raises, one whose module is missing."""
     site = tmp_path / "site"
     site.mkdir()
-    (site / "good_plugin.py").write_text(MODULE.replace("import beside_{name}", ""))
+    (site / "good_plugin.py").write_text(MODULE.replace("import beside_{name}", "").format(name="kernels"))
     (site / "raising_plugin.py").write_text("raise RuntimeError('built for another machine')")
     install(site, "good", good="good_plugin:Right", emulated="good_plugin:Wrong")
     install(site, "bad", raising="raising_plugin:Right", missing="no_such_plugin:Right", nothing="good_plugin")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import candidates
 import pytest
@@ -46,6 +48,20 @@ def test_json_and_dataset_carry_the_explanation() -> None:
     attrs = found.to_dataset().attrs
     assert attrs["explanation_operand"].startswith("scorer")
     assert attrs["explanation_cause"] == record["cause"]
+
+
+@pytest.mark.parametrize(
+    ("alter", "where"),
+    [
+        (lambda base, *args: 1 / 0, "nothing came back that could be compared"),
+        (lambda base, *args: base.score(*args) + 9.0, "every element is wrong"),
+        (lambda base, *args: base.score(*args)[0], "nothing came back that could be compared"),
+    ],
+)
+def test_errors_that_leave_nothing_out(alter: Callable[..., Any], where: str) -> None:
+    found = report(candidates.Altered(RIGHT, score=alter))
+    assert found.explanation.where == where
+    assert f"WHERE: {where}" in str(found)
 
 
 def test_a_pass_has_none_of_it() -> None:

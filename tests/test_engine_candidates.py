@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -69,7 +70,19 @@ MISBEHAVIOUR: list[tuple[str, str, Any, str]] = [
         "codes alone",
         "encode_query",
         lambda base, *a: base.encode_query(*a)[0],
-        "encode_query should return weights as float32 [8, 64], got float64 [0]",
+        "encode_query should return a tuple of 2 tensors, got 1",
+    ),
+    (
+        "scales as well",
+        "encode_query",
+        lambda base, *a: (*base.encode_query(*a), torch.ones(8, 64)),
+        "encode_query should return a tuple of 2 tensors, got 3",
+    ),
+    (
+        "scores twice",
+        "score",
+        lambda base, *a: (base.score(*a), base.score(*a)),
+        "score should return one tensor, got 2",
     ),
     (
         "signed codes",
@@ -98,6 +111,8 @@ def test_misbehaviour_is_malformed(method: str, change: Any, note: str) -> None:
     fault = next(r for r in report.stages if r.stage == method)
     assert (report.verdict, report.first_fault, fault.verdict) == (Verdict.MALFORMED, method, Verdict.MALFORMED)
     assert fault.note.startswith(note)
+    if change is raises:
+        assert fault.note.endswith(f"({Path(__file__).name}:{raises.__code__.co_firstlineno + 1})")
     others = [r for r in report.stages if r.stage not in (method, "end to end")]
     assert len(others) >= 5
     assert all(r.verdict.passed for r in others)

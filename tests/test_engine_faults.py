@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from candidates import Altered, case, judge, right
+from candidates import Altered, case, flipped, judge, right
 from read_faults import FAULTS
 
 from dsa_crosscheck.compare import Report, Verdict
@@ -72,6 +73,19 @@ def test_note_says_what_is_wrong(name: str, verdict: Verdict, note: str) -> None
     report = judge(fault.case(), Altered(right(fault.preset), **{fault.method: fault.change}))
     lines = [r for r in report.stages if note in r.note and r.stage in RESULTS[fault.method]]
     assert [r.verdict for r in lines] == [verdict]
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "note"),
+    [
+        ("key.scale", "power-of-two", r"\d+ of 578 not explained, all too large; here"),
+        ("rope_pairing", "half-split", r"\d+ of 578 not explained; here"),
+    ],
+)
+def test_scales_that_are_off_to_one_side_are_said_to_be(path: str, value: str, note: str) -> None:
+    wrong = flipped(right(), path, value)
+    report = judge(case(), Altered(right(), store_keys=lambda base, *args: wrong.store_keys(*args)))
+    assert re.match(note, of_stage(report, "key scales").note)
 
 
 def test_wrong_key_is_listed_with_its_gap() -> None:

@@ -208,6 +208,7 @@ def test_dataset_has_every_path_and_its_units(tmp_path: Path) -> None:
     assert dataset.peak_device.isnull().all()
     text = memory.render(dataset)
     assert max(len(line) for line in text.splitlines()) <= 110
+    assert "…" not in text
     assert "6,144 rows x 5,632 keys x 64 heads x 4 bytes\n  = 8,858,370,048 bytes (8.25 GiB)" in text
     assert "budget 48.00 GiB" in text
     assert "budget" not in memory.render(memory.run(options(tmp_path)))
@@ -223,12 +224,28 @@ def test_device_records_stand_beside_the_prediction(tmp_path: Path) -> None:
     known = dataset.isel(path_format=dataset.peak_device.notnull().values)
     assert known.path.values.tolist() == ["streaming"]
     assert (known.peak_device.item(), known.device.item()) == (139000000, "a GPU")
-    assert "device" in memory.render(dataset)
+    assert "measured device\n" in memory.render(dataset)
+    assert "…" not in memory.render(dataset)
 
     for wrong in (record | {"rows": "6144"}, record | {"rows": 0}, {k: v for k, v in record.items() if k != "rows"}):
         (tmp_path / "memory.json").write_text(json.dumps(content | {"memory": [wrong]}))
         with pytest.raises(ValueError, match=r"`memory.json: memory\[0\].rows` should be"):
             memory_records(tmp_path)
+
+
+RESULTS = Path(__file__).parent.parent / "docs" / "results"
+
+
+def test_prediction_is_within_2_percent_of_what_a_gpu_allocated() -> None:
+    recorded = memory_records(RESULTS)
+    own = {name: path for path, name in memory.DEVICE_PATHS.items()}
+    formats = {name: format_name for format_name, name in memory.DEVICE_FORMATS.items()}
+    assert {record.path for record in recorded} == {"cuda", "unfused"}
+    for record in recorded:
+        s = sizes(record.rows, record.keys, formats.get(record.format, record.format))
+        expected = footprint(PATHS[own.get(record.path, record.path)].requests(s))
+        assert expected.peak == pytest.approx(record.peak_bytes, rel=0.02), record
+        assert expected.largest == pytest.approx(record.largest_bytes, rel=0.02), record
 
 
 def test_no_folder_means_no_records(tmp_path: Path) -> None:
@@ -251,4 +268,13 @@ def test_command_writes_the_dataset(tmp_path: Path, capsys: pytest.CaptureFixtur
         assert dataset.attrs["budget"] == 2**30
         assert (dataset.budget_rows > 0).all()
     assert main(["study", "memory", "--context", "3"]) == 2
+    assert main(["study", "memory", "--budget", "0GiB"]) == 2
+    pytest.importorskip("matplotlib")
+    pytest.importorskip("jinja2")
+    assert (
+        main(["study", "memory", "--budget", "48GiB", "--results", str(tmp_path), "--out", str(tmp_path / "page")]) == 0
+    )
+    html = (tmp_path / "page" / "index.html").read_text()
+    assert "8,858,370,048 bytes (8.25 GiB): the largest request of transformers, sglang-torch." in html
+    assert "What fits 48.00 GiB" in html
     assert main(["study", "memory", "--budget", "many"]) == 2

@@ -20,12 +20,14 @@ from dsa_crosscheck.compare.studies.needle_text import answer, searching
 from dsa_crosscheck.compare.studies.operands import Operands, exact
 from dsa_crosscheck.compare.studies.planting import plant, plant_at_score
 from dsa_crosscheck.compare.studies.statistics import wilson_interval
+from dsa_crosscheck.compare.studies.table import study_named
 from dsa_crosscheck.compare.studies.threshold import smallest_margin
 from dsa_crosscheck.reference.select import select
 from dsa_crosscheck.reference.trace import Trace, exact_scores
 
 CELL = NeedleCell(
-    "gaussian", 4509, 0, 8, ("exact", "bf16", "fp8-fp32-scale", "fp4-even"), (64, 512), (0.0, 0.5, 1.0), (0.2, 0.4, 0.8), True
+    "gaussian", 4509, 0, 8, ("exact", "bf16", "fp8-fp32-scale", "fp4-even"), (64, 512),
+    depths=(0.0, 0.5, 1.0), strengths=(0.2, 0.4, 0.8), hadamard=True,
 )  # fmt: skip
 
 
@@ -44,7 +46,9 @@ def test_a_needle_of_strength_zero_is_the_key_it_replaces(operands: Operands) ->
     needles = plant(operands, depths, np.zeros((6, 3)))
     np.testing.assert_array_equal(needles.places[0], [0, 138, 461])
     truth = exact_scores(operands.inputs, IDEAL).values
-    np.testing.assert_allclose(needles.scores(exact), np.take_along_axis(truth, needles.places, 1), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(
+        needles.scores(exact), np.take_along_axis(truth, needles.places, 1), rtol=1e-4, atol=1e-5
+    )
 
 
 def test_a_stronger_needle_scores_higher_and_depth_does_not_matter(operands: Operands) -> None:
@@ -174,11 +178,18 @@ def test_an_example_is_lost_by_one_format_and_kept_by_another() -> None:
 
 
 def options(**changes: object) -> argparse.Namespace:
+    """The study's options: a small grid, ``changes``, and else the defaults."""
+    parser = argparse.ArgumentParser()
+    study_named("needle").options(parser)
     known = {
-        "families": ["gaussian"], "contexts": [338, 943, 4509], "topk": [64, 512], "formats": ["exact", "bf16", "fp4-even"],
-        "seeds": 2, "rows": 4, "full": False, "hadamard": "on",
-    }  # fmt: skip
-    return argparse.Namespace(**(known | changes))
+        "families": ["gaussian"],
+        "contexts": [338, 943, 4509],
+        "topk": [64, 512],
+        "formats": ["exact", "bf16", "fp4-even"],
+        "seeds": 2,
+        "rows": 4,
+    }
+    return argparse.Namespace(**(vars(parser.parse_args([])) | known | changes))
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,10 @@ import sweep_cells
 import xarray as xr
 from sweep_cells import Cell, cells, measure, runs, template
 
+from dsa_crosscheck.compare.cli import main
 from dsa_crosscheck.compare.studies.cell_store import CellStore, NetcdfStore, cell_id
 from dsa_crosscheck.compare.studies.sweep import ATTEMPTS, run_cells
+from dsa_crosscheck.compare.studies.sweep_options import measured_cells
 from dsa_crosscheck.compare.studies.zarr_store import ZarrStore
 
 ALONG = ("family", "seed")
@@ -131,6 +134,7 @@ def test_cluster_loses_nothing_when_a_worker_is_killed(tmp_path: Path, notes: Pa
         assert whole.value.sel(family="beta", seed=3).isnull().all()
 
 
+@pytest.mark.slow
 def test_a_cell_that_always_kills_its_cluster_worker_is_recorded(tmp_path: Path, notes: Path, cluster: Any) -> None:
     store, wanted = NetcdfStore(tmp_path / "sweep", "test"), cells(notes, {("alpha", 0): "kills"})[:3]
     failures = run_cells(wanted, measure, store, scheduler=cluster.scheduler_address)
@@ -206,3 +210,58 @@ def test_processes_run_at_the_same_time(tmp_path: Path, notes: Path) -> None:
     first, second = (sorted(times) for times in by_process.values())
     both = [time for time in second if first[0] < time < first[-1]]
     assert len(both) >= 3
+
+
+STUDY = ["study", "precision", "--families", "gaussian", "--contexts", "2048", "--topk", "128", "--seeds", "2"]
+SMALL = [*STUDY, "--rows", "2", "--formats", "exact", "fp8-fp32-scale"]
+
+
+def read(path: Path) -> xr.Dataset:
+    return xr.load_dataset(path, engine="h5netcdf")
+
+
+def assert_same_values(first: xr.Dataset, second: xr.Dataset) -> None:
+    assert set(first.data_vars) == set(second.data_vars)
+    for name in first.data_vars:
+        np.testing.assert_array_equal(first[name].values, second[name].values, err_msg=str(name))
+
+
+def test_a_study_runs_as_a_sweep(tmp_path: Path) -> None:
+    """In this process, kept in a folder, and out of that folder again without measuring: one result."""
+    plain, kept, again = (tmp_path / f"{name}.nc" for name in ("plain", "kept", "again"))
+    store = ["--store", str(tmp_path / "store")]
+    assert main([*SMALL, "--out", str(plain)]) == 0
+    assert main([*SMALL, *store, "--out", str(kept)]) == 0
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "store" / "done").iterdir()}
+    assert len(before) == 2
+    assert main([*SMALL, *store, "--out", str(again)]) == 0
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "store" / "done").iterdir()} == before
+    assert_same_values(read(plain), read(kept))
+    assert_same_values(read(plain), read(again))
+
+
+def test_a_study_on_a_cluster_gives_the_serial_values(tmp_path: Path, cluster: Any) -> None:
+    serial, spread = tmp_path / "serial.nc", tmp_path / "spread.nc"
+    on_cluster = ["--scheduler", cluster.scheduler_address, "--store", str(tmp_path / "store")]
+    assert main([*SMALL, "--out", str(serial)]) == 0
+    assert main([*SMALL, *on_cluster, "--out", str(spread)]) == 0
+    assert (tmp_path / "store" / "data.zarr").is_dir()
+    assert_same_values(read(serial), read(spread))
+
+
+def test_failed_cells_are_told_and_left_out(tmp_path: Path, notes: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    args = argparse.Namespace(store=tmp_path / "store", workers=1, scheduler=None)
+    wanted = cells(notes, {("alpha", 0): "raises"})
+    found = list(measured_cells(wanted, measure, template(), ALONG, args))
+    assert len(found) == 11
+    told = capsys.readouterr().err
+    assert "ArithmeticError: seed 0 can't be measured" in told
+    assert "1 cells failed, see" in told
+    with pytest.raises(ValueError, match=r"every cell failed, the first one so:\nTraceback"):
+        list(measured_cells(wanted[:1], measure, template(), ALONG, args))
+
+
+def test_a_scheduler_needs_a_store(tmp_path: Path, notes: Path) -> None:
+    args = argparse.Namespace(store=None, workers=1, scheduler="tcp://127.0.0.1:1")
+    with pytest.raises(ValueError, match="`--store` should name a folder"):
+        list(measured_cells(cells(notes), measure, template(), ALONG, args))

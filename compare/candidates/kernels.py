@@ -37,7 +37,10 @@ class Kernels:
 
     def __init__(self, conventions: Conventions | None) -> None:
         self.conventions = conventions or DEFAULT
-        _check_supported(self.name, self.conventions)
+        try:
+            _check_supported(self.name, self.conventions)
+        except Unsupported as error:
+            raise Unsupported(f"{error}; candidate 'unfused' follows any conventions") from error
         kernels_for(torch.device(self.device))
 
     def pool(self, kv_score: torch.Tensor, position_bias: torch.Tensor) -> torch.Tensor:

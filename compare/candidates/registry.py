@@ -35,9 +35,12 @@ def load(name: str, conventions: Conventions | None) -> Any:
     else with nothing; any other object is used as it is. Entry points of the group
     ``dsa_crosscheck.candidates`` are imported only when named, so a broken plug-in harms nobody
     else. ``package.module:object`` is looked for in the working directory first. ``CandidateError``
-    tells the known names, or why loading one failed. A built-in name cannot be taken over, and one
-    that two plug-ins share is an error for those who ask for it.
+    tells the known names, why loading one failed, or what of ``conventions`` it does not support. A
+    built-in name cannot be taken over, and one that two plug-ins share is an error for those who ask
+    for it.
     """
+    from dsa_crosscheck.compare.call import Unsupported
+
     target, anyones = _target(name)
     module, _, attribute = target.partition(":")
     try:
@@ -48,6 +51,8 @@ def load(name: str, conventions: Conventions | None) -> Any:
             if inspect.isclass(thing) or inspect.isroutine(thing):
                 make: Callable[..., Any] = thing
                 thing = make(conventions) if inspect.signature(make).parameters else make()
+    except Unsupported as error:
+        raise CandidateError(f"candidate {name!r} does not support this: {error}") from error
     # A module that exits would otherwise choose the exit code of the comparison.
     except (Exception, SystemExit) as error:
         raise CandidateError(f"candidate {name!r} ({target}) does not load: {type(error).__name__}: {error}") from error

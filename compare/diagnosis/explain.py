@@ -15,6 +15,7 @@ from dsa_crosscheck.compare.diagnosis.grouping import find_groups
 from dsa_crosscheck.compare.diagnosis.structural import search_faults
 from dsa_crosscheck.compare.scale_only import UNKNOWN_FACTOR
 from dsa_crosscheck.compare.setup import Setup
+from dsa_crosscheck.compare.stage_result import StageResult
 from dsa_crosscheck.compare.stages import CHECKS
 from dsa_crosscheck.compare.stages.run import END_TO_END
 from dsa_crosscheck.compare.verdict import Verdict
@@ -68,6 +69,7 @@ def explain(candidate: Any, setup: Setup, evidence: Evidence) -> Explanation | N
         first_stage=first.stage,
         method=method,
         operand=OPERANDS.get(first.stage) or OPERANDS.get(method, REPEATS),
+        extent=_extent(first),
         causes=tuple(causes),
         groups=tuple(group for result in failed for group in find_groups(result, setup)),
         facts=tuple(fact for result in failed for fact in exact_facts(result, evidence, setup)),
@@ -78,6 +80,13 @@ def explain(candidate: Any, setup: Setup, evidence: Evidence) -> Explanation | N
         unexplained=tuple(unexplained),
         exhausted=exhausted,
     )
+
+
+def _extent(line: StageResult) -> str:
+    """How far a line's errors reach, where nothing is left out that a group could exclude."""
+    if line.elements == 0:
+        return "nothing came back that could be compared"
+    return "every element is wrong" if line.unexplained == line.elements else ""
 
 
 def _constant_ratios(evidence: Evidence, method: str) -> list[Cause]:

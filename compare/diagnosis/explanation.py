@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from math import isfinite
 from typing import Any
 
 from dsa_crosscheck.compare.stage_result import StageResult
@@ -25,8 +26,11 @@ class Residual:
         return cls(sum(r.unexplained for r in failed), sum(r.differing for r in results), max(factors, default=None))
 
     def __str__(self) -> str:
-        factor = "" if self.factor is None else f", worst {self.factor:.3g} times its bound"
-        return f"{self.unexplained:,} unexplained{factor}"
+        text = f"{self.unexplained:,} unexplained"
+        # What is wrong may have no bound to be compared with: then the factor is that of something right.
+        if self.factor is None or not isfinite(self.factor) or (self.unexplained and self.factor <= 1):
+            return text
+        return f"{text}, worst {self.factor:.3g} times its bound"
 
 
 @dataclass(frozen=True)
@@ -83,16 +87,17 @@ class Explanation:
     """Why a comparison failed.
 
     ``first_stage``: the first failing line; ``method``: the candidate method behind it; ``operand``:
-    what it concerns. ``causes``: everything that
-    explains a failing stage, those of the first stage first and the most specific first within one;
-    ``facts``: exact statements about the wrong elements. ``unexplained``: failing methods without a
-    cause. ``exhausted``: every hypothesis within reach was tried; False when a work limit stopped
-    the search.
+    what it concerns; ``extent``: how far its errors reach where that is no matter of groups, else
+    empty. ``causes``: everything that explains a failing stage, those of the first stage first and the
+    most specific first within one; ``facts``: exact statements about the wrong elements.
+    ``unexplained``: failing methods without a cause. ``exhausted``: every hypothesis within reach was
+    tried; False when a work limit stopped the search.
     """
 
     first_stage: str
     method: str
     operand: str
+    extent: str
     causes: tuple[Cause, ...]
     groups: tuple[Group, ...]
     facts: tuple[str, ...]
@@ -110,9 +115,9 @@ class Explanation:
 
     @property
     def where(self) -> str:
-        """Where all errors of the first failing line lie, or that no group holds them all."""
+        """Where all errors of the first failing line lie, or that they are everywhere or in no one group."""
         groups = [group.sentence for group in self.groups if group.line == self.first_stage]
-        return "; ".join(groups) or "no page, request, row, parity or position holds all errors"
+        return "; ".join(groups) or self.extent or "no page, request, row, parity or position holds all errors"
 
     def record(self) -> dict[str, Any]:
         """Plain values for JSON."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator
-from math import isfinite
 
 from dsa_crosscheck.compare.diagnosis.explanation import Explanation, Trial
 from dsa_crosscheck.compare.report import Report
@@ -32,7 +31,8 @@ def _sections(found: Explanation) -> Iterator[str]:
     yield ""
     yield "where the errors are:"
     groups = [f"  {group.line}: {group.sentence} ({group.share:.1%} of them)" for group in found.groups]
-    yield from groups or ["  no group holds all errors of a line"]
+    extent = f"{found.first_stage}: {found.extent}" if found.extent else "no group holds all errors of a line"
+    yield from groups or [f"  {extent}"]
     yield from (f"  {fact}" for fact in found.facts)
     if found.decoded:
         yield from ("", "decoded addresses:", *(f"  {sentence}" for sentence in found.decoded))
@@ -50,11 +50,7 @@ def _sections(found: Explanation) -> Iterator[str]:
 
 
 def _trial(trial: Trial) -> str:
-    left = ""
-    if trial.residual is not None:
-        factor = trial.residual.factor
-        left = f"   {trial.residual.unexplained:,} unexplained"
-        left += f", worst {factor:.3g} times its bound" if factor is not None and isfinite(factor) else ""
+    left = "" if trial.residual is None else f"   {trial.residual}"
     return f"{trial.stage}: {trial.name}: {trial.outcome}{left}"
 
 

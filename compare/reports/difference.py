@@ -131,7 +131,12 @@ def difference_page(before: xr.Dataset, after: xr.Dataset, found: list[Change], 
     columns = ("significant", "measure", "where", names[0], names[1], "difference", "95 % interval")
     caption = f"Changes, significant ones first ({len(shown)} of {len(found)})."
     environment = tuple(
-        (name, f"{before.attrs[name]}" if before.attrs[name] == after.attrs.get(name) else f"{before.attrs[name]} / {after.attrs.get(name)}")
+        (
+            name,
+            f"{before.attrs[name]}"
+            if before.attrs[name] == after.attrs.get(name)
+            else f"{before.attrs[name]} / {after.attrs.get(name)}",
+        )
         for name in sorted(str(n) for n in before.attrs)
     )
     return Page(

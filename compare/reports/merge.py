@@ -19,7 +19,9 @@ def merge(datasets: Sequence[xr.Dataset], summarise: Callable[[xr.Dataset], xr.D
     studies = sorted({str(dataset.attrs.get("study")) for dataset in datasets})
     if len(studies) != 1:
         raise ValueError(f"`report merge` should get datasets of one study, got {studies or 'none'}")
-    measured = [dataset.drop_vars([n for n, v in dataset.items() if v.attrs.get("role") == SUMMARY]) for dataset in datasets]
+    measured = [
+        dataset.drop_vars([n for n, v in dataset.items() if v.attrs.get("role") == SUMMARY]) for dataset in datasets
+    ]
     try:
         union = xr.merge(measured, join="outer", compat="no_conflicts", combine_attrs="drop_conflicts")
     except xr.MergeError as error:

@@ -13,6 +13,9 @@ from dsa_crosscheck.reference.codec_spec import Codec
 from dsa_crosscheck.reference.geometry import Geometry
 from dsa_crosscheck.reference.quantise import Quantised
 
+NO_COINCIDENCE = 10
+"""Errors that lie on one side by chance once in 512 times."""
+
 
 def judge_scales(
     stage: str,
@@ -41,7 +44,9 @@ def judge_scales(
     at = tuple(int(i) for i in np.unravel_index(int(np.argmax(rank)), rank.shape))
     note = ""
     if wrong.any():
-        note = f"{int(wrong.sum())} of {wrong.size} not explained; here {got.scales[at]:.9g} for {reference[at]:.9g}"
+        side = _one_side(got.scales[wrong] - reference[wrong])
+        note = f"{int(wrong.sum())} of {wrong.size} not explained{side}"
+        note += f"; here {got.scales[at]:.9g} for {reference[at]:.9g}"
     verdict = Verdict.VIOLATION if wrong.any() else Verdict.WITHIN_BOUND
     constant = None
     if wrong.any():
@@ -62,6 +67,13 @@ def judge_scales(
         wrong if wrong.any() else None,
     )
     return result, constant
+
+
+def _one_side(deviation: np.ndarray) -> str:
+    """Which side all wrong scales are on, if it is one: a largest magnitude that missed elements is too small."""
+    if deviation.size < NO_COINCIDENCE:
+        return ""
+    return ", all too small" if (deviation < 0).all() else ", all too large" if (deviation > 0).all() else ""
 
 
 def judge_codes(

@@ -24,8 +24,8 @@ WEIGHT_ROUNDINGS = 6
 def run_query(candidate: Any, setup: Setup) -> tuple[np.ndarray, ...]:
     """The candidate's codes and head weights of the inputs' queries and gates."""
     inputs, trace = setup.inputs, setup.trace
-    out = call(candidate, "encode_query", inputs.query, inputs.gate, inputs.rope_table, inputs.query_positions)
-    codes, weights = (*out, np.zeros(0), np.zeros(0))[:2]
+    given = (inputs.query, inputs.gate, inputs.rope_table, inputs.query_positions)
+    codes, weights = call(candidate, "encode_query", *given, results=2)
     expect("encode_query", "codes", codes, trace.codes.shape, (np.uint8,))
     expect("encode_query", "weights", weights, trace.weights.shape, (np.float32,))
     return codes, weights

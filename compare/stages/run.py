@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from dsa_crosscheck.compare.call import CandidateFault, Unsupported, expect, same_bytes
+from dsa_crosscheck.compare.call import CandidateFault, Unsupported, expect, raised, same_bytes
 from dsa_crosscheck.compare.physical import returned_kind, to_logical
 from dsa_crosscheck.compare.setup import Setup
 from dsa_crosscheck.compare.stage_result import StageResult
@@ -36,7 +36,7 @@ def run_fused(candidate: Any, setup: Setup) -> dict[str, np.ndarray]:
     except Unsupported:
         raise
     except (Exception, SystemExit) as error:
-        raise CandidateFault(Verdict.MALFORMED, f"run raised {type(error).__name__}: {error}") from error
+        raise raised("run", error) from error
     for field in fields(given):
         before, after = getattr(setup.inputs, field.name), getattr(given, field.name)
         if isinstance(before, np.ndarray) and not same_bytes(before, after):

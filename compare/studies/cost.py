@@ -108,7 +108,10 @@ def _overlaps(rows: list[ExactRow], selection: np.ndarray) -> np.ndarray:
     """Overlap of each row; NaN where all keys are selected anyway."""
     k = selection.shape[1]
     return np.array(
-        [row.swaps(chosen).overlap if row.scores.size > k else np.nan for row, chosen in zip(rows, selection, strict=True)]
+        [
+            row.swaps(chosen).overlap if row.scores.size > k else np.nan
+            for row, chosen in zip(rows, selection, strict=True)
+        ]
     )
 
 

@@ -31,8 +31,8 @@ def page(dataset: xr.Dataset) -> Page:
             f"Family {a['family']}, {a['context']:,} raw tokens, {a['rows']} query rows, k {a['topk']}, conventions "
             f"{a['conventions']}. The overlap is that of the selection that was timed, with exact float64 scores; its "
             "interval is a bootstrap over rows.",
-            f"Times are medians of {a['repeats']} passes after one that warms up; candidates and formats take turns, and "
-            "ratios are medians of the ratios within a turn.",
+            f"Times are medians of {a['repeats']} passes after one that warms up; candidates and formats take turns, "
+            "and ratios are medians of the ratios within a turn.",
             "The candidate `emulated` runs the CUDA kernels as fibers of a CPU. Its times rank formats on this machine "
             "and say nothing about a GPU; bytes and overlaps do not depend on the machine. Times of a GPU are those in "
             "the table of device records, if there are any.",
@@ -91,8 +91,8 @@ def _tradeoff(dataset: xr.Dataset) -> Figure:
     )
     return Figure(
         "tradeoff",
-        "Overlap with the exact selection against bytes a token (top) and time (bottom), with 95 % intervals. Colour and "
-        f"shape: format; filled: {candidates[0]}, open: other candidates. Up and to the left is better.",
+        "Overlap with the exact selection against bytes a token (top) and time (bottom), with 95 % intervals. Colour "
+        f"and shape: format; filled: {candidates[0]}, open: other candidates. Up and to the left is better.",
         told,
         svg_of("tradeoff", 5.0, draw),
     )

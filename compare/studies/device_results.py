@@ -75,7 +75,7 @@ def _record(where: str, entry: dict[str, object], kind: type[Record]) -> Record:
         wanted = {"str": (str,), "int": (int,), "float": (int, float)}[str(field.type)]
         if not isinstance(value, wanted) or isinstance(value, bool):
             raise ValueError(f"`{where}.{field.name}` should be of type {field.type}, got {value!r}")
-        if not isinstance(value, str) and not value > 0:
+        if isinstance(value, (int, float)) and not value > 0:
             raise ValueError(f"`{where}.{field.name}` should be positive, got {value!r}")
         values[field.name] = value
     return kind(**values)  # type: ignore[arg-type]

@@ -33,8 +33,6 @@ QUANTISER_INPUT = frozenset({"key-rotated", "query-rotated"})
 value lies midway between two fp4 codes, and the two tie rules would be one."""
 
 
-
-
 def with_hadamard(on: bool) -> Conventions:
     """``IDEAL`` with the transform on both sides or on neither."""
     if on:

@@ -23,7 +23,8 @@ __all__ = ["PATHS", "render", "run"]
 
 PATHS: tuple[ReadPath, ...] = (*OWN, *FRAMEWORKS)
 DEVICE_PATHS = {"streaming": "cuda"}
-"""What device results call a path, where that is not its own name."""
+DEVICE_FORMATS = {"fp8-fp32-scale": "fp8", "fp4-even": "fp4"}
+"""What device results call a path or format, where that is not its own name."""
 
 BYTES = {
     "cache": "pages of one layer",
@@ -123,5 +124,5 @@ def _entry(
 
 
 def _on_device(recorded: list[MemoryRecord], path: str, format_name: str, s: ReadSizes) -> MemoryRecord | None:
-    wanted = (DEVICE_PATHS.get(path, path), format_name, s.rows, s.keys)
+    wanted = (DEVICE_PATHS.get(path, path), DEVICE_FORMATS.get(format_name, format_name), s.rows, s.keys)
     return next((r for r in recorded if (r.path, r.format, r.rows, r.keys) == wanted), None)

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any
 
 import jax
 import numpy as np
@@ -56,8 +57,8 @@ def _transformers(s: ReadSizes) -> Footprint | None:
     except ImportError:
         return None
     g = s.geometry
-    config = SimpleNamespace(index_head_dim=g.head_dim, index_n_heads=g.heads, hidden_size=g.heads)
-    scorer = DeepseekV4IndexerScorer(config).requires_grad_(False)
+    config: Any = SimpleNamespace(index_head_dim=g.head_dim, index_n_heads=g.heads, hidden_size=g.heads)
+    scorer: Any = DeepseekV4IndexerScorer(config).requires_grad_(False)
     scorer.weights_proj = torch.nn.Identity()  # head weights are an input, as for the other paths
     with FakeTensorMode(allow_non_fake_inputs=True):
         query = torch.empty(1, s.rows, g.heads, g.head_dim, dtype=torch.bfloat16)
@@ -80,7 +81,7 @@ def _reference(s: ReadSizes) -> Footprint:
     shapes = ((rows, g.heads, g.head_dim), (rows, g.heads), (keys, g.head_dim))
     with jax.enable_x64(True), jax.default_device(jax.local_devices(backend="cpu")[0]):
         arguments = [jax.ShapeDtypeStruct(shape, np.float64) for shape in shapes]
-        analysis = function.lower(*arguments, relu=True, chain=False).compile().memory_analysis()
+        analysis: Any = function.lower(*arguments, relu=True, chain=False).compile().memory_analysis()
     block = analysis.temp_size_in_bytes + analysis.output_size_in_bytes
     scores = s.rows * s.keys * 8
     largest = max(scores, analysis.temp_size_in_bytes)

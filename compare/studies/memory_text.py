@@ -28,18 +28,23 @@ def size(value: float) -> str:
     return f"{value:.0f} B"
 
 
+def _short(value: float) -> str:
+    return size(value).replace(" ", "").replace("iB", "")
+
+
 def render(dataset: xr.Dataset) -> str:
     """The tables of sizes, of the largest requests, and of what fits a budget if one was given."""
     a = dataset.attrs
     columns = {n: c for n, c in COLUMNS.items() if n != "peak_device" or bool(dataset[n].notnull().any())}
-    sizes = [[*_name(one), *(size(float(one[name])) for name in columns)] for one in _entries(dataset)]
+    sizes = [[*_name(one), *(_short(float(one[name])) for name in columns)] for one in _entries(dataset)]
     lines = [
         f"dsa-crosscheck study memory      context {a['context']:,}   keys {a['keys']:,}   rows {a['rows']:,}",
         "",
         *text_table(["path", "format", *columns.values()], sizes, labels=2),
         "",
-        "gather, head axis, logits, largest: largest request of that kind, of all; peak: held at once, inputs",
-        "  not counted; measured: on fake tensors, or by XLA (reference); sglang and deepgemm are modelled",
+        "bytes, binary units; gather, head axis, logits: largest request of that kind; largest: of all; peak: held",
+        "  at once, inputs not counted; measured: on fake tensors, or by XLA (reference); device: recorded on one;",
+        "  sglang and deepgemm are modelled",
         "",
         "largest request",
     ]

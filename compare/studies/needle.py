@@ -9,13 +9,14 @@ from dataclasses import dataclass
 import xarray as xr
 
 from dsa_crosscheck.compare.environment import environment
-from dsa_crosscheck.compare.studies.assemble import empty, fill
+from dsa_crosscheck.compare.studies.assemble import CELL, empty, fill
 from dsa_crosscheck.compare.studies.families import family_of
 from dsa_crosscheck.compare.studies.formats import FORMATS
 from dsa_crosscheck.compare.studies.needle_cell import PROBES, NeedleCell, measure
 from dsa_crosscheck.compare.studies.needle_example import example
 from dsa_crosscheck.compare.studies.needle_summary import summarise
 from dsa_crosscheck.compare.studies.needle_text import render
+from dsa_crosscheck.compare.studies.sweep_options import measured_cells
 from dsa_crosscheck.reference.geometry import Geometry
 
 __all__ = ["NeedleGrid", "cells", "collect", "grid_of", "render", "run"]
@@ -29,8 +30,14 @@ DEPTHS = tuple(round(0.1 * i, 1) for i in range(11))
 DESCRIPTIONS = {
     "found": ("needles selected, of rows", "1"),
     "tried": ("rows that a needle was planted for", "1"),
-    "margin": ("exact score less the k-th other key's, over the format's noise near it: median over rows and depths", "1"),
-    "noise": ("standard deviation of the format's error near the k-th key over that of exact scores, mean of rows", "1"),
+    "margin": (
+        "exact score less the k-th other key's, over the format's noise near it: median over rows and depths",
+        "1",
+    ),
+    "noise": (
+        "standard deviation of the format's error near the k-th key over that of exact scores, mean of rows",
+        "1",
+    ),
     "probe_margin": ("margin of needles aimed at the boundary", "noise standard deviations"),
     "probe_found": ("whether such a needle is selected", "1"),
 }
@@ -73,7 +80,9 @@ def grid_of(args: argparse.Namespace) -> NeedleGrid:
     contexts = args.contexts or (CONTEXTS + LONG_CONTEXTS if args.full else CONTEXTS)
     keys = max(contexts) // Geometry().compress_ratio
     if keys <= min(args.topk):
-        raise ValueError(f"`--contexts` should give more than `--topk` keys, got {keys:,} keys and k {min(args.topk):,}")
+        raise ValueError(
+            f"`--contexts` should give more than `--topk` keys, got {keys:,} keys and k {min(args.topk):,}"
+        )
     return NeedleGrid(
         families=tuple(args.families),
         contexts=tuple(contexts),
@@ -138,7 +147,7 @@ def collect(grid: NeedleGrid, measured: Iterable[xr.Dataset]) -> xr.Dataset:
 
 
 def run(args: argparse.Namespace) -> xr.Dataset:
-    """Measure every cell, one after another, and look for a needle that one format loses and another keeps."""
+    """Measure every cell as a sweep, and look for a needle that one format loses and another keeps."""
     grid = grid_of(args)
-    dataset = collect(grid, (measure(cell) for cell in cells(grid)))
+    dataset = collect(grid, measured_cells(list(cells(grid)), measure, template(grid), CELL, args))
     return dataset.merge(example(list(cells(grid))), combine_attrs="no_conflicts")

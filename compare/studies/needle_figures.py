@@ -93,8 +93,8 @@ def _by_margin(dataset: xr.Dataset) -> Figure:
             low, high = wilson_interval(found, tried)
             share = found / np.where(tried > 0, tried, np.nan)
             axes.errorbar(
-                centres + 0.05 * (i - (len(names) - 1) / 2), share, yerr=[share - low, high - share], color=SERIES[i + 1],
-                marker=MARKERS[i + 1], ms=4, ls="", capsize=2, lw=1.2, label=name,
+                centres + 0.05 * (i - (len(names) - 1) / 2), share, yerr=[share - low, high - share],
+                color=SERIES[i + 1], marker=MARKERS[i + 1], ms=4, ls="", capsize=2, lw=1.2, label=name,
             )  # fmt: skip
         axes.set(xlabel="margin over the k-th key, in the format's noise", ylabel="recall")
         axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
@@ -137,7 +137,8 @@ def _smallest(dataset: xr.Dataset) -> Figure:
         figure.legend(loc="outside upper center", ncols=4)
 
     text = "; ".join(
-        f"{name}: " + ", ".join(f"k {k:,} {float(one.smallest_gap.sel(k=k, context=context, format=name)):.4f}" for k in ks)
+        f"{name}: "
+        + ", ".join(f"k {k:,} {float(one.smallest_gap.sel(k=k, context=context, format=name)):.4f}" for k in ks)
         for name in names
     )
     return Figure(

@@ -107,10 +107,10 @@ def _example(dataset: xr.Dataset) -> tuple[Table, ...]:
             cells.append(f"{float(dataset.example_score.values[entry, f]):.4f} (rank {rank:,}, {mark})")
         rows.append((f"{int(key):,}{' (needle)' if entry == 0 else ''}", *cells))
     caption = (
-        f"Key by key: a needle of strength {float(a['example_strength']):.1f} at depth {float(a['example_depth']):.0%} of "
-        f"{int(a['example_context']):,} {a['example_family']} tokens (seed {a['example_seed']}, row {a['example_row']}), "
-        f"k {int(a['example_k']):,}. Then the last keys that {a['example_loses']} selects in its place and those "
-        "around the exact boundary."
+        f"Key by key: a needle of strength {float(a['example_strength']):.1f} at depth {float(a['example_depth']):.0%} "
+        f"of {int(a['example_context']):,} {a['example_family']} tokens (seed {a['example_seed']}, row "
+        f"{a['example_row']}), k {int(a['example_k']):,}. Then the last keys that {a['example_loses']} selects in "
+        "its place and those around the exact boundary."
     )
     return (Table(caption, ("key", *names), tuple(rows)),)
 
@@ -126,8 +126,8 @@ def _depths(dataset: xr.Dataset) -> Table:
             shares = (f"{float(cell.sel(format=name)):.1%}" for name in dataset.format.values)
             rows.append((f"{k:,}", f"{context:,}", f"{depth:.0%}", *shares))
     return Table(
-        f"Needles found by depth at each k's longest context, {dataset.family.values[0]} haystack. Needles answer on the "
-        "channels without rotary embedding, so depth should not matter, and differences are chance.",
+        f"Needles found by depth at each k's longest context, {dataset.family.values[0]} haystack. Needles answer on "
+        "the channels without rotary embedding, so depth should not matter, and differences are chance.",
         ("k", "context", "depth", *(str(n) for n in dataset.format.values)),
         tuple(rows),
         labels=3,
@@ -137,14 +137,18 @@ def _depths(dataset: xr.Dataset) -> Table:
 def _method(dataset: xr.Dataset) -> tuple[str, ...]:
     strengths = ", ".join(f"{value:g}" for value in dataset.strength.values)
     return (
-        "Simulated: haystacks are generated keys, and a needle is one of them turned towards the direction that answers "
-        f"the query best to first order, by strengths {strengths}. Measured: all scores, by the float64 reference from "
+        "Simulated: haystacks are generated keys, and a needle is one of them turned towards the direction that "
+        f"answers the query best to first order, by strengths {strengths}. Measured: all scores, by the float64 "
+        "reference from "
         "each format's stored values. No trained model takes part; how strong a real fact is, is not modelled.",
         f"Every row queries at the last token; {dataset.attrs['seeds']} seeds of {dataset.attrs['rows']} rows, "
         f"{dataset.depth.size} depths. Each needle is planted alone, in the place of the key at its depth.",
-        "Wilson's intervals take needles as independent; those of one row share a haystack, so they are a little narrow.",
-        "Margin: the needle's exact score less the k-th largest of the other keys. Noise: the standard deviation of the "
+        "Wilson's intervals take needles as independent; those of one row share a haystack, so they are too narrow.",
+        "Margin: the needle's exact score less the k-th largest of the other keys. Noise: the standard deviation "
+        "of the "
         "format's error over keys of exact rank k/2 to 3k/2.",
-        f"Smallest margin: {PROBES} needles a row, format and k are aimed at margins of -1 to 4 noise units by bisection on "
-        f"the strength; P(found) = Phi(a + b margin) is fitted by maximum likelihood, its interval by {RESAMPLES} resamples.",
+        f"Smallest margin: {PROBES} needles a row, format and k are aimed at margins of -1 to 4 noise units by "
+        "bisection "
+        "on the strength; P(found) = Phi(a + b margin) is fitted by maximum likelihood, its interval by "
+        f"{RESAMPLES} resamples.",
     )

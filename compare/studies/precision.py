@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import xarray as xr
 
 from dsa_crosscheck.compare.environment import environment
-from dsa_crosscheck.compare.studies.assemble import empty, fill
+from dsa_crosscheck.compare.studies.assemble import CELL, empty, fill
 from dsa_crosscheck.compare.studies.attribution import COMPONENTS, SCORE_DTYPE
 from dsa_crosscheck.compare.studies.families import FAMILIES, family_of
 from dsa_crosscheck.compare.studies.formats import FORMATS
@@ -20,6 +20,7 @@ from dsa_crosscheck.compare.studies.precision_cell import BY_K, PrecisionCell, m
 from dsa_crosscheck.compare.studies.precision_summary import summarise
 from dsa_crosscheck.compare.studies.precision_text import render
 from dsa_crosscheck.compare.studies.scoring import SCORE_DTYPES
+from dsa_crosscheck.compare.studies.sweep_options import measured_cells
 from dsa_crosscheck.reference.geometry import Geometry
 
 __all__ = ["Grid", "cells", "collect", "grid_of", "render", "run", "template"]
@@ -81,7 +82,9 @@ def grid_of(args: argparse.Namespace) -> Grid:
     contexts = args.contexts or (FULL_CONTEXTS if args.full else CONTEXTS)
     keys = max(contexts) // Geometry().compress_ratio
     if keys <= min(args.topk) and not args.case:
-        raise ValueError(f"`--contexts` should give more than `--topk` keys, got {keys:,} keys and k {min(args.topk):,}")
+        raise ValueError(
+            f"`--contexts` should give more than `--topk` keys, got {keys:,} keys and k {min(args.topk):,}"
+        )
     return Grid(
         families=tuple(args.families or FAMILIES) + tuple(str(path) for path in args.case),
         contexts=tuple(contexts),
@@ -169,6 +172,6 @@ def collect(grid: Grid, measured: Iterable[xr.Dataset]) -> xr.Dataset:
 
 
 def run(args: argparse.Namespace) -> xr.Dataset:
-    """Measure every cell, one after another."""
+    """Measure every cell, as a sweep that can be stopped (see ``measured_cells``)."""
     grid = grid_of(args)
-    return collect(grid, (measure(cell) for cell in cells(grid)))
+    return collect(grid, measured_cells(list(cells(grid)), measure, template(grid), CELL, args))

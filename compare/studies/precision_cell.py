@@ -64,10 +64,15 @@ def measure(cell: PrecisionCell) -> xr.Dataset:
             for d, dtype in enumerate(cell.score_dtypes):
                 _fill(rows, as_dtype(values, dtype), cell.ks, {n: a[f, h, d] for n, a in by_k.items()}, snr[f, h, d])
         if set(TIE_RULES) <= set(cell.formats):
-            ties[h] = _agreement(*(kept[name, on] for name in TIE_RULES), rows, cell.ks, cell.rows)
+            even, toward_zero = (kept[name, on] for name in TIE_RULES)
+            ties[h] = _agreement(even, toward_zero, rows, cell.ks, cell.rows)
     dims = ("format", "hadamard", "score_dtype")
     dataset = xr.Dataset(
-        {**{name: ((*dims, "k", "row"), values) for name, values in by_k.items()}, "snr": ((*dims, "row"), snr), "tie_overlap": (("hadamard", "k", "row"), ties)},
+        {
+            **{name: ((*dims, "k", "row"), values) for name, values in by_k.items()},
+            "snr": ((*dims, "row"), snr),
+            "tie_overlap": (("hadamard", "k", "row"), ties),
+        },
         {
             "format": list(cell.formats),
             "hadamard": ["on" if on else "off" for on in cell.hadamard],

@@ -18,7 +18,13 @@ LABELLED = 0.07
 
 def figures(dataset: xr.Dataset, at: Focus) -> tuple[Figure, ...]:
     """All figures whose data was measured."""
-    made = (_by_context(dataset, at), _by_family(dataset, at), _hadamard(dataset, at), _parts(dataset, at), _predicted(dataset))
+    made = (
+        _by_context(dataset, at),
+        _by_family(dataset, at),
+        _hadamard(dataset, at),
+        _parts(dataset, at),
+        _predicted(dataset),
+    )
     return tuple(figure for figure in made if figure is not None)
 
 
@@ -39,8 +45,15 @@ def _by_context(dataset: xr.Dataset, at: Focus) -> Figure | None:
                 # An interval may reach zero loss, which a logarithmic axis cannot show.
                 error = np.clip([mean - low, high - mean], 0, np.array([mean * 0.95, high - mean]))
                 axes.errorbar(
-                    dataset.context.values, mean, yerr=error, color=SERIES[i], marker=MARKERS[i], ms=4, lw=1.2,
-                    capsize=2, label=kind,
+                    dataset.context.values,
+                    mean,
+                    yerr=error,
+                    color=SERIES[i],
+                    marker=MARKERS[i],
+                    ms=4,
+                    lw=1.2,
+                    capsize=2,
+                    label=kind,
                 )
             axes.set(xscale="log", yscale="log", title=f"k = {k:,}", ylabel="keys lost")
             axes.yaxis.set_major_formatter(lambda value, _: f"{value:.1%}" if value < 0.01 else f"{value:.0%}")
@@ -50,7 +63,8 @@ def _by_context(dataset: xr.Dataset, at: Focus) -> Figure | None:
         figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper center", ncols=3)
 
     text = "; ".join(
-        f"{kind} at k {ks[-1]:,}: " + ", ".join(
+        f"{kind} at k {ks[-1]:,}: "
+        + ", ".join(
             f"{1 - value:.2%} at {_tokens(c)}"
             for c in measured
             if np.isfinite(value := float(one.overlap_mean.sel(format=kind, k=ks[-1], context=c)))
@@ -82,9 +96,16 @@ def _by_family(dataset: xr.Dataset, at: Focus) -> Figure:
                     mean = float(cell.overlap_mean)
                     axes.plot([float(cell.overlap_worst), mean], [y, y], color=SERIES[i], lw=0.7, alpha=0.5)
                     axes.errorbar(
-                        mean, y, xerr=[[mean - float(cell.overlap_low)], [float(cell.overlap_high) - mean]],
-                        color=SERIES[i], marker=MARKERS[i], ms=5, capsize=2, lw=1.2,
-                        mfc=SERIES[i] if on == "on" else PAPER, label=kind if row == 0 and on == "on" else None,
+                        mean,
+                        y,
+                        xerr=[[mean - float(cell.overlap_low)], [float(cell.overlap_high) - mean]],
+                        color=SERIES[i],
+                        marker=MARKERS[i],
+                        ms=5,
+                        capsize=2,
+                        lw=1.2,
+                        mfc=SERIES[i] if on == "on" else PAPER,
+                        label=kind if row == 0 and on == "on" else None,
                     )
         axes.set_yticks(range(len(places)), [p.family for p in places])
         axes.invert_yaxis()
@@ -92,9 +113,11 @@ def _by_family(dataset: xr.Dataset, at: Focus) -> Figure:
         axes.xaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
         figure.legend(loc="outside upper center", ncols=3)
 
+    first = dataset.isel(score_dtype=0, hadamard=0)
     text = "; ".join(
-        f"{p.family} at {_tokens(p.context)}, k {p.k:,}: " + ", ".join(
-            f"{kind} {float(dataset.overlap_mean.sel(family=p.family, context=p.context, k=p.k, format=kind).isel(score_dtype=0, hadamard=0)):.2%}"
+        f"{p.family} at {_tokens(p.context)}, k {p.k:,}: "
+        + ", ".join(
+            f"{kind} {float(first.overlap_mean.sel(family=p.family, context=p.context, k=p.k, format=kind)):.2%}"
             for kind in kinds
         )
         for p in places
@@ -125,8 +148,15 @@ def _hadamard(dataset: xr.Dataset, at: Focus) -> Figure | None:
                 if (place.family, kind) in known:
                     mean, low, high = known[place.family, kind]
                     axes.errorbar(
-                        mean, row + (i - (len(kinds) - 1) / 2) * 0.2, xerr=[[mean - low], [high - mean]],
-                        color=SERIES[i], marker=MARKERS[i], ms=5, capsize=2, lw=1.2, label=kind if row == 0 else None,
+                        mean,
+                        row + (i - (len(kinds) - 1) / 2) * 0.2,
+                        xerr=[[mean - low], [high - mean]],
+                        color=SERIES[i],
+                        marker=MARKERS[i],
+                        ms=5,
+                        capsize=2,
+                        lw=1.2,
+                        label=kind if row == 0 else None,
                     )
         axes.set_xscale("symlog", linthresh=0.002, linscale=0.6)
         ticks = [-0.2, -0.02, -0.002, 0, 0.002, 0.02, 0.2]
@@ -137,7 +167,9 @@ def _hadamard(dataset: xr.Dataset, at: Focus) -> Figure | None:
         axes.set_xlabel("overlap with the transform less without, percentage points")
         figure.legend(loc="outside upper center", ncols=3)
 
-    text = "; ".join(f"{f} {kind}: {gain[0]:+.2%} from {gain[1]:+.2%} to {gain[2]:+.2%}" for (f, kind), gain in known.items())
+    text = "; ".join(
+        f"{f} {kind}: {gain[0]:+.2%} from {gain[1]:+.2%} to {gain[2]:+.2%}" for (f, kind), gain in known.items()
+    )
     return Figure(
         "hadamard-gain",
         "What the Hadamard transform gains (right) or costs (left), same rows with and without. It helps where a few "
@@ -154,8 +186,10 @@ def _parts(dataset: xr.Dataset, at: Focus) -> Figure | None:
     if not kinds:
         return None
     of_total = {
-        kind: {part: float(shares.sel(format=kind, component=part) / shares.sel(format=kind, component="total"))
-               for part in (*PARTS, "interaction")}
+        kind: {
+            part: float(shares.sel(format=kind, component=part) / shares.sel(format=kind, component="total"))
+            for part in (*PARTS, "interaction")
+        }
         for kind in kinds
     }
 
@@ -167,8 +201,14 @@ def _parts(dataset: xr.Dataset, at: Focus) -> Figure | None:
                 value = of_total[kind][part]
                 left, up, down = (up, up + value, down) if value >= 0 else (down, up, down + value)
                 axes.barh(
-                    row, value, left=left, height=0.62, color=SERIES[i] if part != "interaction" else MUTED,
-                    edgecolor=PAPER, linewidth=0.6, label=part if row == 0 else None,
+                    row,
+                    value,
+                    left=left,
+                    height=0.62,
+                    color=SERIES[i] if part != "interaction" else MUTED,
+                    edgecolor=PAPER,
+                    linewidth=0.6,
+                    label=part if row == 0 else None,
                 )
                 if value >= LABELLED:
                     axes.text(left + value / 2, row, f"{value:.0%}", color=PAPER, ha="center", va="center")
@@ -179,7 +219,9 @@ def _parts(dataset: xr.Dataset, at: Focus) -> Figure | None:
         axes.xaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
         figure.legend(loc="outside upper center", ncols=3)
 
-    text = "; ".join(f"{kind}: " + ", ".join(f"{part} {value:.1%}" for part, value in of_total[kind].items()) for kind in kinds)
+    text = "; ".join(
+        f"{kind}: " + ", ".join(f"{part} {value:.1%}" for part, value in of_total[kind].items()) for kind in kinds
+    )
     return Figure(
         "noise-parts",
         f"Where the noise comes from ({at.family}, {_tokens(at.context)} tokens, scores in bf16), one part substituted "
@@ -202,8 +244,14 @@ def _predicted(dataset: xr.Dataset) -> Figure:
             expected = (1 - one.predicted_average.sel(family=family)).values.reshape(-1)
             known = np.isfinite(lost) & np.isfinite(expected) & (lost > 0) & (expected > 0)
             axes.plot(
-                expected[known], lost[known], ls="", marker=MARKERS[i % len(MARKERS)], ms=4, mfc="none",
-                color=SERIES[i % len(SERIES)], label=family,
+                expected[known],
+                lost[known],
+                ls="",
+                marker=MARKERS[i % len(MARKERS)],
+                ms=4,
+                mfc="none",
+                color=SERIES[i % len(SERIES)],
+                label=family,
             )
         axes.set(xscale="log", yscale="log", xlabel="predicted share of keys lost", ylabel="measured share")
         for axis in (axes.xaxis, axes.yaxis):

@@ -68,8 +68,9 @@ def _overlap(dataset: xr.Dataset, at: Focus) -> Table:
         "depth", "deepest", "mass lost",
     )  # fmt: skip
     return Table(
-        f"Overlap with the exact selection, Hadamard {dataset.hadamard.values[0]}, scores {dataset.score_dtype.values[0]}. "
-        "Depth: mean rank distance of swapped keys from the k-th; deepest: the largest of a row, mean over rows.",
+        f"Overlap with the exact selection, Hadamard {dataset.hadamard.values[0]}, scores "
+        f"{dataset.score_dtype.values[0]}. Depth: mean rank distance of swapped keys from the k-th; deepest: the "
+        "largest of a row, mean over rows.",
         columns,
         tuple(rows),
         labels=4,
@@ -83,9 +84,9 @@ def _score_dtypes(dataset: xr.Dataset, at: Focus) -> Table:
         if place is None or "exact" not in dataset.format.values:
             continue
         for dtype in dataset.score_dtype.values:
-            one = dataset.sel(
-                family=family, context=place.context, k=place.k, format="exact", score_dtype=dtype
-            ).isel(hadamard=0)
+            one = dataset.sel(family=family, context=place.context, k=place.k, format="exact", score_dtype=dtype).isel(
+                hadamard=0
+            )
             rows.append(
                 (
                     str(family),
@@ -137,14 +138,17 @@ def _shares(dataset: xr.Dataset, at: Focus) -> Table:
                 if not np.isfinite(power).all():
                     continue
                 where = (str(family), f"{int(context):,}", kind)
-                rows.append((*where, "noise power", *(f"{value / power[-1]:.1%}" for value in power[:-1]), f"{power[-1]:.2e}"))
+                rows.append(
+                    (*where, "noise power", *(f"{value / power[-1]:.1%}" for value in power[:-1]), f"{power[-1]:.2e}")
+                )
                 for k in dataset.k.values:
                     loss = one.loss_share.sel(k=k).mean("seed").values
                     if np.isfinite(loss).all():
                         rows.append((*where, f"loss at k {int(k):,}", *(f"{value:.4f}" for value in loss)))
     return Table(
-        f"The loss by part, one substituted at a time, scores in {SCORE_DTYPE}, Hadamard {dataset.hadamard.values[0]}: noise power "
-        "as shares of the total, and 1 - overlap. In both, parts and interaction add up to the total.",
+        f"The loss by part, one substituted at a time, scores in {SCORE_DTYPE}, Hadamard "
+        f"{dataset.hadamard.values[0]}: noise power as shares of the total, and 1 - overlap. In both, parts and "
+        "interaction add up to the total.",
         ("family", "context", "format", "of", *COMPONENTS),
         tuple(rows),
         labels=4,
@@ -153,13 +157,14 @@ def _shares(dataset: xr.Dataset, at: Focus) -> Table:
 
 def _method(dataset: xr.Dataset) -> tuple[str, ...]:
     return (
-        "Measured, not modelled: inputs pass through the float64 reference (norm, RoPE, Hadamard), then keys and queries "
-        "through each format's quantiser, and all scores are float64 sums; nothing here is a kernel's error. "
+        "Measured, not modelled: inputs pass through the float64 reference (norm, RoPE, Hadamard), then keys and "
+        "queries through each format's quantiser, and all scores are float64 sums; nothing here is a kernel's error. "
         "Simulated: the inputs, except captured text and case files.",
         "All query rows of a generated family stand at the last token. Vectors are bfloat16 when they reach a "
         "quantiser, as in DeepSeek's inference code.",
-        f"Overlap counts a selected key when its exact score reaches the exact k-th. Intervals are {LEVEL:.0%}: Student's t over "
-        f"{dataset.attrs['seeds']} seed means of {dataset.attrs['rows']} rows, or for families without random numbers a "
+        f"Overlap counts a selected key when its exact score reaches the exact k-th. Intervals are {LEVEL:.0%}: "
+        f"Student's t over {dataset.attrs['seeds']} seed means of {dataset.attrs['rows']} rows, or for families "
+        "without random numbers a "
         f"bootstrap of {RESAMPLES} resamples over rows. The worst row has no interval.",
         "Predicted overlap: 1 - f sigma / (sqrt(2 pi) k), with f the keys a unit of score around the k-th and sigma "
         "the standard deviation of the score error. It is a model, and shown beside the measurement to be judged.",

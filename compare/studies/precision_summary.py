@@ -39,7 +39,10 @@ def summarise(dataset: xr.Dataset) -> xr.Dataset:
     one_seed = np.isnan(low)
     found = {
         "overlap_mean": (mean, "mean overlap"),
-        "overlap_low": (np.where(one_seed, rows_low, low), "95 % low of the mean: t over seeds, or bootstrap over rows"),
+        "overlap_low": (
+            np.where(one_seed, rows_low, low),
+            "95 % low of the mean: t over seeds, or bootstrap over rows",
+        ),
         "overlap_high": (
             np.where(one_seed, rows_high, np.minimum(high, 1.0)),
             "95 % high of the mean: t over seeds, or bootstrap over rows",

@@ -72,7 +72,9 @@ def place_of(dataset: xr.Dataset, family: str, at: Focus) -> Focus | None:
     return Focus(family, context, max(k for c, k in places if c == context))
 
 
-def hadamard_gain(dataset: xr.Dataset, family: str, context: int, k: int, kind: str) -> tuple[float, float, float] | None:
+def hadamard_gain(
+    dataset: xr.Dataset, family: str, context: int, k: int, kind: str
+) -> tuple[float, float, float] | None:
     """Overlap with the transform less that without, and its 95 % interval over the same rows.
 
     Student's t over differences of seed means, or over rows where there is one seed. None unmeasured.
@@ -109,9 +111,7 @@ def _where(dataset: xr.Dataset, at: Focus) -> str:
     one = dataset.overlap_mean.isel(score_dtype=0).sel(format=lossy(dataset))
     values = np.where(np.isfinite(one.values), one.values, np.inf)
     worst = one[dict(zip(one.dims, np.unravel_index(values.argmin(), values.shape), strict=True))]
-    family, context, kind, hadamard, k = (
-        worst[dim].item() for dim in ("family", "context", "format", "hadamard", "k")
-    )
+    family, context, kind, hadamard, k = (worst[dim].item() for dim in ("family", "context", "format", "hadamard", "k"))
     text = (
         f"The largest loss measured is {kind} on {family} at {context:,} tokens, k {k:,}, Hadamard {hadamard}: "
         f"{float(worst):.2%} kept"
@@ -123,7 +123,7 @@ def _where(dataset: xr.Dataset, at: Focus) -> str:
         if gain is not None and (gain[1] > 0 or gain[2] < 0):
             gains.append((gain[0], str(name)))
     if not gains:
-        return f"{text}; at {at.context:,} tokens the Hadamard transform changes {kinds[0]} in no family by more than its interval."
+        return f"{text}; at {at.context:,} tokens no family shows a difference by the Hadamard transform ({kinds[0]})."
     helped = [f"{name} by {100 * gain:+.1f} points" for gain, name in sorted(gains, reverse=True)]
     return f"{text}; the Hadamard transform moves {kinds[0]} at {at.context:,} tokens on {', '.join(helped)}."
 

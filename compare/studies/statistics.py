@@ -34,7 +34,9 @@ def bootstrap_mean_interval(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]
     weights = bootstrap_weights(values.shape[0]).astype(np.float64)
     present = np.isfinite(values)
     drawn = weights @ present
-    means = np.divide(weights @ np.where(present, values, 0.0), drawn, out=np.full(drawn.shape, np.nan), where=drawn > 0)
+    means = np.divide(
+        weights @ np.where(present, values, 0.0), drawn, out=np.full(drawn.shape, np.nan), where=drawn > 0
+    )
     return _percentiles(means)
 
 

@@ -135,7 +135,7 @@ def _on_cluster(cells: list[Any], function: Function, store: CellStore, schedule
         # Not pure: the result lies in the store, and a value that dask kept from an earlier run says nothing of it.
         futures = {client.submit(_one, cell, function, store, pure=False): cell for cell in cells}
         for future in as_completed(futures):
-            error = future.exception()
-            if error is not None:
-                store.fail(futures[future], "".join(traceback.format_exception(error)))
-            yield error is None and bool(future.result())
+            lost = future.exception()
+            if lost is not None:
+                store.fail(futures[future], "".join(traceback.format_exception(lost)))
+            yield lost is None and bool(future.result())

@@ -124,6 +124,7 @@ def _precision_options(parser: argparse.ArgumentParser) -> None:
     option("--seeds", type=int, metavar="N", help="seeds of each generated family (default: 3, with --full 5)")
     option("--rows", type=int, metavar="N", help="query rows a seed (default: 16, with --full 32)")
     option("--full", action="store_true", help="contexts of 2K to 1M tokens, and shares of the loss in every cell")
+    _sweep_options(parser)
 
 
 def _needle_options(parser: argparse.ArgumentParser) -> None:
@@ -137,6 +138,14 @@ def _needle_options(parser: argparse.ArgumentParser) -> None:
     option("--seeds", type=int, default=3, metavar="N", help="seeds of each haystack (default: %(default)s)")
     option("--rows", type=int, default=16, metavar="N", help="query rows a seed (default: %(default)s)")
     option("--full", action="store_true", help="contexts up to 1M tokens as well")
+    _sweep_options(parser)
+
+
+def _sweep_options(parser: argparse.ArgumentParser) -> None:
+    option = parser.add_argument
+    option("--store", type=Path, metavar="DIR", help="keep finished cells here; the same command goes on where it was")
+    option("--workers", type=int, default=1, metavar="N", help="processes on this machine (default: %(default)s)")
+    option("--scheduler", metavar="ADDRESS", help="run on this dask.distributed cluster, which sees --store")
 
 
 STUDIES = (
@@ -165,6 +174,7 @@ STUDIES = (
         "what does each way to read the cache ask the allocator for, and what fits a budget?",
         "dsa_crosscheck.compare.studies.memory",
         _memory_options,
+        "dsa_crosscheck.compare.studies.memory_page",
     ),
     Study(
         "cost",
