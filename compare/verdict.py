@@ -40,7 +40,7 @@ MEANING: dict[Verdict, str] = {
     Verdict.TIE: "different keys of exactly equal score",
     Verdict.WITHIN_BOUND: "different, and the declared arithmetic explains it",
     Verdict.VACUOUS: "the inputs could not have shown a fault",
-    Verdict.UNDECIDED: "no bound applies",
+    Verdict.UNDECIDED: "no stage was compared",
     Verdict.REFUSED: "the two sides cannot be compared, or a result does not repeat",
     Verdict.SCALE_ONLY: "every score is off by one constant factor",
     Verdict.VIOLATION: "different by more than any admissible arithmetic",

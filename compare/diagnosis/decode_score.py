@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from dsa_crosscheck.compare.call import CandidateFault, call
+from dsa_crosscheck.compare.call import CandidateFault, call, expect
 from dsa_crosscheck.compare.diagnosis.addresses import Places, describe
 from dsa_crosscheck.compare.setup import Setup
 from dsa_crosscheck.reference.codec_spec import Codec
@@ -29,16 +29,20 @@ def decode_score(candidate: Any, setup: Setup) -> list[str]:
     that decides, so that the score of a one-hot query, an element times its scale, tells bit j of the
     addresses that went into it. One more call, with all bytes alike, tells the factor beside.
     """
+    try:
+        return _decoded(_Probe(candidate, setup), setup)
+    except CandidateFault as fault:
+        return [f"the address-coded probe can't be scored: {fault}"]
+
+
+def _decoded(probe: _Probe, setup: Setup) -> list[str]:
+    """What the scores of ``probe`` say; ``CandidateFault`` when one of its calls gives none."""
     c, geometry = setup.conventions, setup.inputs.geometry
     layout = setup.layout
     per_byte = 2 if c.key.spec.bits == 4 else 1
     units = PAGES * layout.page_bytes * per_byte
-    probe = _Probe(candidate, setup)
     table = _readings(c.key, geometry.head_dim)
-    try:
-        plain = probe.scores(_cache(np.zeros(units, np.int64), layout.page_bytes, c.key))
-    except CandidateFault as fault:
-        return [f"the address-coded probe can't be scored: {fault}"]
+    plain = probe.scores(_cache(np.zeros(units, np.int64), layout.page_bytes, c.key))
     factor = plain.reshape(-1)[0] / table.values[0]
     if not np.isfinite(factor) or factor == 0 or (np.abs(plain / (factor * table.values[0]) - 1) > CLOSE).any():
         return ["the scorer does not multiply one element by one scale: its reads can't be decoded"]
@@ -134,7 +138,7 @@ class _Probe:
         rows = self.codes.shape[0]
         requests, lengths = np.zeros(rows, np.int32), np.full(rows, self.tokens, np.int32)
         (got,) = call(self.candidate, "score", self.codes, self.weights, cache, self.table, requests, lengths)
-        return got.astype(np.float64)
+        return expect("score", "scores", got, (rows, self.tokens), (np.float32,)).astype(np.float64)
 
 
 def _codes_of_one(one_hot: np.ndarray, codec: Codec) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -64,6 +65,13 @@ def judge_keys(outputs: tuple[np.ndarray, ...], setup: Setup) -> list[StageResul
         values, bound = rescaled(values, bound, constant)
     results.append(judge_codes("key codes", values, bound, got, want, codec, code_at))
     results.append(_judge_bytes(cache, before, records, setup, stored, overall(r.verdict for r in results)))
+    unwritten = int((read_records(before, layout, slots) == records).all(axis=1).sum())
+    if unwritten:
+        results[-1] = replace(results[-1], verdict=Verdict.VIOLATION)
+        # Said where it is read first: what those records seem to hold is what lay there before.
+        first = next(place for place, result in enumerate(results) if result.verdict.failed)
+        notes = (f"{unwritten} of {stored.size} keys were not written", results[first].note)
+        results[first] = replace(results[first], note="; ".join(note for note in notes if note))
     return results
 
 
@@ -76,18 +84,14 @@ def _judge_bytes(
     expected = before.copy()
     write_records(expected, setup.layout, records, slots)
     strayed = cache != expected
-    unwritten = int((read_records(before, setup.layout, slots) == records).all(axis=1).sum())
     differing = int((records != want).sum()) + int(strayed.sum())
-    notes = []
-    at = ""
+    note = at = ""
     if strayed.any():
         page, byte = (int(i) for i in np.argwhere(strayed)[0])
         at = f"page {page} byte {byte}"
-        notes.append(f"{int(strayed.sum())} bytes that belong to no stored key were written")
-    if unwritten:
-        notes.append(f"{unwritten} of {stored.size} keys were not written")
+        note = f"{int(strayed.sum())} bytes that belong to no stored key were written"
     # Records may differ where codes do not count as different: the two zeros.
     explained = Verdict.WITHIN_BOUND if inside.passed else inside
-    verdict = Verdict.VIOLATION if notes else explained if differing else Verdict.IDENTICAL
+    verdict = Verdict.VIOLATION if note else explained if differing else Verdict.IDENTICAL
     wrong = strayed if strayed.any() else None
-    return StageResult("cache bytes", verdict, cache.size, differing, at=at, note="; ".join(notes), wrong=wrong)
+    return StageResult("cache bytes", verdict, cache.size, differing, at=at, note=note, wrong=wrong)
