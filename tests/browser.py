@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
 import shutil
@@ -27,7 +28,7 @@ const found = {
   background: style.backgroundColor,
   color: style.color,
 };
-document.documentElement.setAttribute("data-probe", JSON.stringify(found));
+parent.document.documentElement.setAttribute("data-probe", JSON.stringify(found));
 </script>
 """
 
@@ -47,10 +48,10 @@ class Seen:
 
 
 def look(page: Path, folder: Path, width: int, *, dark: bool = False) -> Seen:
-    """Open a copy of ``page`` with a script that measures it, ``width`` pixels wide."""
-    copy = folder / "probed.html"
-    copy.write_text(page.read_text(encoding="utf-8").replace("</body>", PROBE + "</body>"), encoding="utf-8")
-    done = _run(folder, width, copy, "--dump-dom", "--enable-logging=stderr", dark=dark)
+    """Open ``page`` with a script that measures it, in a frame ``width`` pixels wide."""
+    text = page.read_text(encoding="utf-8").replace("</body>", PROBE + "</body>")
+    framed = _framed(folder, text, width)
+    done = _run(folder, framed, "--dump-dom", "--enable-logging=stderr", dark=dark)
     probe = re.search(r'data-probe="([^"]*)"', done.stdout)
     assert probe is not None, done.stderr
     found = json.loads(probe.group(1).replace("&quot;", '"'))
@@ -59,13 +60,23 @@ def look(page: Path, folder: Path, width: int, *, dark: bool = False) -> Seen:
 
 
 def screenshot(page: Path, target: Path, width: int, height: int) -> None:
-    """A picture of ``page`` as PNG."""
-    _run(target.parent, width, page, f"--screenshot={target}", height=height)
+    """A picture of ``page`` as PNG, ``width`` x ``height`` pixels."""
+    framed = _framed(target.parent, page.read_text(encoding="utf-8"), width, height)
+    _run(target.parent, framed, f"--screenshot={target}", f"--window-size={width},{height}")
 
 
-def _run(
-    folder: Path, width: int, page: Path, *options: str, dark: bool = False, height: int = 900
-) -> subprocess.CompletedProcess[str]:
+def _framed(folder: Path, text: str, width: int, height: int = 900) -> Path:
+    """A file with ``text`` in a frame: a window, unlike a frame, cannot be narrower than 500 pixels."""
+    frame = folder / "framed.html"
+    frame.write_text(
+        f'<!doctype html><body style="margin:0"><iframe style="border:0" width="{width}" height="{height}" '
+        f'srcdoc="{html.escape(text)}"></iframe>',
+        encoding="utf-8",
+    )
+    return frame
+
+
+def _run(folder: Path, page: Path, *options: str, dark: bool = False) -> subprocess.CompletedProcess[str]:
     assert BINARY is not None
     command = [
         BINARY,
@@ -74,7 +85,6 @@ def _run(
         "--disable-gpu",
         "--hide-scrollbars",
         f"--user-data-dir={folder}/profile",
-        f"--window-size={width},{height}",
         *(["--blink-settings=preferredColorScheme=0"] if dark else []),
         *options,
         page.as_uri(),

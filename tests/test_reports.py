@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import html
 import json
 import re
 import struct
@@ -182,9 +183,9 @@ def test_figures_take_their_colours_from_the_page() -> None:
 
 def test_text_is_escaped() -> None:
     hostile = '<img src=x onerror=alert(1)> & | "q"'
-    html = html_of(plain(hostile))
-    assert "<img" not in html
-    assert "&lt;img src=x onerror=alert(1)&gt; &amp; |" in html
+    text = html_of(plain(hostile))
+    assert "<img" not in text
+    assert "&lt;img src=x onerror=alert(1)&gt; &amp; |" in text
     markdown = markdown_of(plain(hostile))
     assert "\\|" in markdown.splitlines()[-3] or "\\|" in markdown
     assert "<summary>&lt;img" in markdown
@@ -400,6 +401,31 @@ def test_the_browser_check_sees_overflow_and_errors(tmp_path: Path) -> None:
 
 def test_a_figure_belongs_to_its_page() -> None:
     figure = Figure("f", "caption <b>", "12 of 13", "<svg><title>drawn</title></svg>")
-    html = html_of(Page("t", "q", ("a",), (figure,), (), ("m",), (), "c"))
-    assert "<svg><title>drawn</title></svg>" in html
-    assert "caption &lt;b&gt;" in html
+    text = html_of(Page("t", "q", ("a",), (figure,), (), ("m",), (), "c"))
+    assert "<svg><title>drawn</title></svg>" in text
+    assert "caption &lt;b&gt;" in text
+
+
+DOCS = Path(__file__).parent.parent / "docs" / "studies"
+
+
+@pytest.mark.parametrize("name", ["precision", "needle"])
+def test_the_committed_page_is_small_and_made_by_this_template(name: str, page: str) -> None:
+    text = (DOCS / f"{name}.html").read_text(encoding="utf-8")
+    assert len(text.encode()) < 400_000
+    assert Elements(text).open == []
+    style = re.compile(r"<style>.*?</style>", re.DOTALL)
+    assert style.findall(text) == style.findall(page)
+    assert f"<code>dsa-crosscheck study {name}</code>" in text
+    answers = re.findall(r"<p>(.*?)</p>", text)[:3]
+    markdown = (DOCS / f"{name}.md").read_text(encoding="utf-8")
+    assert " ".join(html.unescape(sentence) for sentence in answers) in markdown
+
+
+@pytest.mark.slow
+def test_the_committed_numbers_are_measured_again() -> None:
+    one = measured("precision", {"families": ["gaussian"], "contexts": [8192], "topk": [512]})
+    table = (DOCS / "precision.md").read_text(encoding="utf-8")
+    for kind in ("bf16", "fp8-fp32-scale", "fp4-even"):
+        value = one.overlap_mean.sel(format=kind, hadamard="on", score_dtype="fp32").item()
+        assert f"| gaussian | 8,192 | 512 | {kind} | {value:.4f} |" in table

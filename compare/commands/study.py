@@ -16,33 +16,23 @@ def add(commands: argparse._SubParsersAction[Any]) -> None:
     for study in STUDIES:
         one = names.add_parser(study.name, help=study.what, description=study.what)
         study.options(one)
+        one.set_defaults(run=run, study=study, page=[])
         what = "also write the dataset as netCDF-4"
         if study.pages is not None:
             what += ", or unless PATH ends in .nc a whole report into that folder"
+            page = "also write the report's page alone, to files that end in .html or .md"
+            one.add_argument("--page", type=Path, nargs="+", metavar="FILE", help=page)
         one.add_argument("--out", type=Path, metavar="PATH", help=what)
         one.add_argument("--json", type=Path, metavar="PATH", help="also write the dataset as JSON")
-        one.set_defaults(run=run, study=study)
 
 
 def run(args: argparse.Namespace) -> int:
     """Run the study, print its table, write its dataset or report where the options say so; exit code 0."""
-    from dsa_crosscheck.compare.reports.extra import need
     from dsa_crosscheck.compare.studies.output import write_json, write_netcdf
 
     study: Study = args.study
     folder = args.out if study.pages is not None and args.out is not None and args.out.suffix != ".nc" else None
-    for option in ("out", "json"):
-        path = getattr(args, option)
-        if path is None or path is folder:
-            continue
-        if path.is_dir() or not path.parent.is_dir():
-            raise ValueError(f"`--{option}` should be the path of a file in an existing folder, got {path}")
-    if folder is not None:
-        if folder.exists() and not folder.is_dir():
-            raise ValueError(f"`--out` should be a folder, or a file that ends in .nc, got the file {folder}")
-        # A study takes minutes: what its report needs is looked for first.
-        for package in ("jinja2", "matplotlib"):
-            need(package)
+    _check_targets(args, folder)
     dataset = study.run(args)
     print(study.render(dataset))
     if folder is not None:
@@ -52,6 +42,30 @@ def run(args: argparse.Namespace) -> int:
         print(f"\nreport: {folder / 'index.html'}")
     elif args.out is not None:
         write_netcdf(args.out, dataset)
+    if args.page:
+        from dsa_crosscheck.compare.reports.write import write_page
+
+        page = study.page(dataset)
+        for path in args.page:
+            write_page(path, page)
     if args.json is not None:
         write_json(args.json, dataset)
     return 0
+
+
+def _check_targets(args: argparse.Namespace, folder: Path | None) -> None:
+    """A study takes minutes: what can't be written in the end is refused before."""
+    from dsa_crosscheck.compare.reports.extra import need
+
+    files = [("page", path) for path in args.page] + [("json", args.json)] + [("out", args.out if not folder else None)]
+    for option, path in files:
+        if path is not None and (path.is_dir() or not path.parent.is_dir()):
+            raise ValueError(f"`--{option}` should be the path of a file in an existing folder, got {path}")
+    for path in args.page:
+        if path.suffix not in (".html", ".md"):
+            raise ValueError(f"`--page` should end in .html or .md, got {path}")
+    if folder is not None and folder.exists() and not folder.is_dir():
+        raise ValueError(f"`--out` should be a folder, or a file that ends in .nc, got the file {folder}")
+    if folder is not None or args.page:
+        for package in ("jinja2", "matplotlib"):
+            need(package)

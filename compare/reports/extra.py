@@ -14,6 +14,6 @@ def need(name: str) -> ModuleType:
         if error.name != name.split(".")[0]:
             raise
         raise ValueError(
-            f"a report needs the package {error.name}: install dsa-crosscheck[report], or give `--out` a file "
-            "that ends in .nc for the dataset alone"
+            f"a report needs the package {error.name}: install dsa-crosscheck[report], or write the dataset alone "
+            "with an `--out` that ends in .nc"
         ) from error

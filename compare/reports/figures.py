@@ -7,6 +7,8 @@ from collections.abc import Callable
 from io import StringIO
 from typing import Any
 
+import numpy as np
+
 from dsa_crosscheck.compare.reports.extra import need
 
 INK, MUTED, GRID, PAPER = "#0a0b0c", "#6a6b6c", "#cacbcc", "#fafbfc"
@@ -68,6 +70,12 @@ def svg_of(name: str, height: float, draw: Callable[[Any], None]) -> str:
         buffer = StringIO()
         figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
     return _inline(buffer.getvalue(), name)
+
+
+def error_bars(value: np.ndarray | float, low: np.ndarray | float, high: np.ndarray | float) -> np.ndarray:
+    """Lengths of an interval's bars below and above ``value``, [2, n]: rounding may not make one negative."""
+    value, low, high = np.broadcast_arrays(np.atleast_1d(value), low, high)
+    return np.maximum([value - low, high - value], 0.0)
 
 
 def _inline(svg: str, name: str) -> str:

@@ -27,3 +27,8 @@ def write_report(folder: Path, dataset: xr.Dataset, page: Page, replicates: tupl
     write_netcdf(folder / "dataset.nc", dataset)
     for name, text in texts.items():
         write_text(folder / name, text)
+
+
+def write_page(path: Path, page: Page) -> None:
+    """Write ``page`` alone, as HTML or, where ``path`` ends in .md, as Markdown; whole or not at all."""
+    write_text(path, markdown_of(page) if path.suffix == ".md" else html_of(page))

@@ -30,6 +30,8 @@ DEPTHS = tuple(round(0.1 * i, 1) for i in range(11))
 DESCRIPTIONS = {
     "found": ("needles selected, of rows", "1"),
     "tried": ("rows that a needle was planted for", "1"),
+    "found_exactly": ("needles of all depths and strengths that exact scores select", "1"),
+    "lost": ("those of them that the format does not select", "1"),
     "margin": (
         "exact score less the k-th other key's, over the format's noise near it: median over rows and depths",
         "1",
@@ -120,6 +122,8 @@ def template(grid: NeedleGrid) -> xr.Dataset:
     dims = {
         "found": (*outer, "depth", "strength"),
         "tried": outer[:3],
+        "found_exactly": (*outer[:3], "k"),
+        "lost": outer,
         "margin": (*outer, "strength"),
         "noise": outer,
         "probe_margin": (*outer, "probe"),

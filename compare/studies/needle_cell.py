@@ -75,6 +75,8 @@ def measure(cell: NeedleCell) -> xr.Dataset:
     """Plant, score and select every needle of ``cell``; family, context and seed are dimensions of length one.
 
     - ``found`` [format, k, depth, strength]: needles selected, of the ``tried`` rows.
+    - ``found_exactly`` [k]: needles of all depths and strengths that exact scores select; ``lost`` [format, k]:
+      those of them that the format does not.
     - ``margin`` [format, k, strength]: exact score less the k-th of the others, over the format's noise
       there; median over rows and depths. NaN for a format without error, inf where all keys are selected.
     - ``noise`` [format, k]: that noise over the standard deviation of the row's exact scores, mean of rows.
@@ -91,6 +93,8 @@ def measure(cell: NeedleCell) -> xr.Dataset:
     sigma = np.array([[[field.noise(name, row, k) for row in range(rows)] for k in cell.ks] for name in cell.formats])
     shape = (len(cell.formats), len(cell.ks), rows, len(cell.depths), len(cell.strengths))
     found = np.array([selected(field, needles, name) for name in cell.formats]).reshape(shape)
+    truth = selected(field, needles, "exact")
+    lost = (truth & ~found.reshape(*shape[:2], *truth.shape[1:])).sum(axis=(2, 3))
     margin = np.array([margins(field, needles, one) for one in sigma]).reshape(shape)
     probe_margin, probe_found = _probe(field, sigma)
     by_k = ("format", "k")
@@ -98,6 +102,8 @@ def measure(cell: NeedleCell) -> xr.Dataset:
         {
             "found": ((*by_k, "depth", "strength"), found.sum(axis=2).astype(np.float64)),
             "tried": ((), float(rows)),
+            "found_exactly": (("k",), truth.sum(axis=(1, 2)).astype(np.float64)),
+            "lost": (by_k, lost.astype(np.float64)),
             "margin": ((*by_k, "strength"), np.median(margin, axis=(2, 3))),
             "noise": (by_k, (sigma / spread).mean(axis=2)),
             "probe_margin": ((*by_k, "probe"), probe_margin.reshape(*shape[:2], -1)),

@@ -8,7 +8,7 @@ import numpy as np
 import xarray as xr
 from scipy import stats
 
-from dsa_crosscheck.compare.reports.figures import INK, MARKERS, SERIES, svg_of
+from dsa_crosscheck.compare.reports.figures import INK, MARKERS, SERIES, error_bars, svg_of
 from dsa_crosscheck.compare.reports.page import Figure
 from dsa_crosscheck.compare.studies.needle_text import lossy, searching
 from dsa_crosscheck.compare.studies.statistics import wilson_interval
@@ -18,8 +18,8 @@ BINS = np.arange(-1.0, 4.01, 0.5)
 
 
 def figures(dataset: xr.Dataset) -> tuple[Figure, ...]:
-    """Recall by context, recall by margin, and the smallest gap that is still found."""
-    return _by_context(dataset), _by_margin(dataset), _smallest(dataset)
+    """Needles lost and found by context, recall by margin, and the smallest gap that is still found."""
+    return _lost(dataset), _recall(dataset), _by_margin(dataset), _smallest(dataset)
 
 
 def _shown(dataset: xr.Dataset) -> list[str]:
@@ -29,10 +29,34 @@ def _shown(dataset: xr.Dataset) -> list[str]:
     return [name for name in names if twins.get(name) not in names]
 
 
-def _by_context(dataset: xr.Dataset) -> Figure:
+def _lost(dataset: xr.Dataset) -> Figure:
+    names = [name for name in _shown(dataset) if name in lossy(dataset)]
+    return _by_context(
+        dataset,
+        names,
+        "lost_share",
+        "lost, of found exactly",
+        "Needles that exact scores find and a format loses, by context, all depths and strengths, "
+        f"{dataset.family.values[0]} haystack. Bars: Wilson's 95 % interval. Contexts of at most k keys select every "
+        "key and are left out.",
+    )
+
+
+def _recall(dataset: xr.Dataset) -> Figure:
+    return _by_context(
+        dataset,
+        _shown(dataset),
+        "recall",
+        "recall",
+        "All needles found, in the same haystacks. Recall falls with the context in exact scores too: a longer "
+        "haystack has more keys that answer as well by chance. Bars: Wilson's 95 % interval.",
+    )
+
+
+def _by_context(dataset: xr.Dataset, names: list[str], value: str, label: str, caption: str) -> Figure:
+    """``value`` with its interval against context, a panel for each k."""
     one = dataset.isel(family=0)
     ks = [int(k) for k in dataset.k.values if searching(dataset, int(k))]
-    names = _shown(dataset)
 
     def draw(figure: Any) -> None:
         panels = figure.subplots(len(ks), 1, sharex=True, squeeze=False)[:, 0]
@@ -40,15 +64,13 @@ def _by_context(dataset: xr.Dataset) -> Figure:
             contexts = searching(dataset, k)
             for i, name in enumerate(names):
                 cell = one.sel(k=k, format=name, context=contexts)
-                mean = cell.recall.values
+                mean, low, high = (cell[f"{value}{suffix}"].values for suffix in ("", "_low", "_high"))
                 # A factor apart on the logarithmic axis, so that equal values do not hide each other.
-                x = np.array(contexts) * 1.04 ** (i - (len(names) - 1) / 2)
-                axes.errorbar(
-                    x, mean, yerr=[mean - cell.recall_low.values, cell.recall_high.values - mean], color=SERIES[i],
-                    marker=MARKERS[i], ms=4, lw=1.2, capsize=2, label=name,
-                )  # fmt: skip
-            axes.set(xscale="log", title=f"k = {k:,}", ylabel="recall")
-            axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
+                x = np.array(contexts) * 1.05 ** (i - (len(names) - 1) / 2)
+                look = _look(dataset, name)
+                axes.errorbar(x, mean, yerr=error_bars(mean, low, high), ms=4, lw=1.2, capsize=2, label=name, **look)
+            axes.set(xscale="log", title=f"k = {k:,}", ylabel=label)
+            axes.yaxis.set_major_formatter(lambda value, _: f"{round(100 * value, 3):g}%")
             ticks = [int(c) for c in dataset.context.values]
             axes.set_xticks(ticks, [f"{c:,}" for c in ticks], rotation=35, ha="right")
             axes.minorticks_off()
@@ -57,18 +79,23 @@ def _by_context(dataset: xr.Dataset) -> Figure:
 
     text = "; ".join(
         f"k {k:,}, {context:,} tokens: "
-        + ", ".join(f"{name} {float(one.recall.sel(k=k, format=name, context=context)):.1%}" for name in names)
+        + ", ".join(f"{name} {float(one[value].sel(k=k, format=name, context=context)):.1%}" for name in names)
         for k in ks
         for context in searching(dataset, k)
     )
+    figure_name = f"{value.replace('_', '-')}-by-context"
     return Figure(
-        "recall-by-context",
-        f"Needles found by context, all depths and strengths, {dataset.family.values[0]} haystack. Bars: Wilson's 95 % "
-        "interval. Contexts of at most k keys select every key and are left out. Recall falls with the context in "
-        "exact scores too: a longer haystack has more keys that answer as well by chance.",
-        f"Lines of recall against context. {text}.",
-        svg_of("recall-by-context", 1.65 * len(ks) + 0.9, draw),
+        figure_name,
+        caption,
+        f"Lines of {label} against context. {text}.",
+        svg_of(figure_name, 1.65 * len(ks) + 0.9, draw),
     )
+
+
+def _look(dataset: xr.Dataset, name: str) -> dict[str, str]:
+    """Colour and marker of a format, the same in all figures."""
+    place = _shown(dataset).index(name)
+    return {"color": SERIES[place], "marker": MARKERS[place]}
 
 
 def _by_margin(dataset: xr.Dataset) -> Figure:
@@ -92,10 +119,11 @@ def _by_margin(dataset: xr.Dataset) -> Figure:
             found, tried = counts[name]
             low, high = wilson_interval(found, tried)
             share = found / np.where(tried > 0, tried, np.nan)
+            x = centres + 0.05 * (i - (len(names) - 1) / 2)
+            look = _look(dataset, name)
             axes.errorbar(
-                centres + 0.05 * (i - (len(names) - 1) / 2), share, yerr=[share - low, high - share],
-                color=SERIES[i + 1], marker=MARKERS[i + 1], ms=4, ls="", capsize=2, lw=1.2, label=name,
-            )  # fmt: skip
+                x, share, yerr=error_bars(share, low, high), ms=4, ls="", capsize=2, lw=1.2, label=name, **look
+            )
         axes.set(xlabel="margin over the k-th key, in the format's noise", ylabel="recall")
         axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
         figure.legend(loc="outside upper center", ncols=4)
@@ -127,12 +155,12 @@ def _smallest(dataset: xr.Dataset) -> Figure:
             gap = cell.smallest_gap.values
             low, high = np.maximum(cell.smallest_gap_low.values, gap * 0.05), cell.smallest_gap_high.values
             axes.errorbar(
-                gap, np.arange(len(names)) + 0.18 * (j - (len(ks) - 1) / 2), xerr=[gap - low, high - gap],
+                gap, np.arange(len(names)) + 0.18 * (j - (len(ks) - 1) / 2), xerr=error_bars(gap, low, high),
                 color=SERIES[j], marker=MARKERS[j], ms=5, ls="", capsize=2, lw=1.2, label=f"k = {k:,}",
             )  # fmt: skip
         axes.set_yticks(range(len(names)), names)
         axes.invert_yaxis()
-        axes.set(xscale="log", xlabel="smallest lead found at 95 %, standard deviations of the scores")
+        axes.set(xscale="log", xlabel="smallest lead found at 95 %, in spreads of the scores")
         axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
         figure.legend(loc="outside upper center", ncols=4)
 
@@ -143,8 +171,8 @@ def _smallest(dataset: xr.Dataset) -> Figure:
     )
     return Figure(
         "smallest-gap",
-        f"The smallest lead over the k-th key that each format still finds 95 % of the time, {context:,} tokens. Bars: "
-        "95 % bootstrap interval over needles.",
+        f"The smallest lead over the k-th key that each format still finds 95 % of the time, in standard deviations "
+        f"of the row's scores, {context:,} tokens. Bars: 95 % bootstrap interval over needles.",
         f"Points of the smallest lead by format, in standard deviations of the scores. {text}.",
         svg_of("smallest-gap", 0.42 * len(names) + 1.3, draw),
     )

@@ -16,7 +16,8 @@ def summarise(dataset: xr.Dataset) -> xr.Dataset:
     """``dataset`` with, by family, context, format and k:
 
     ``recall``, ``recall_low``, ``recall_high``: needles found of all planted, Wilson's 95 % interval;
-    ``recall_by_depth``, ``recall_by_strength`` with theirs; ``smallest_margin``, ``_low``, ``_high``: in
+    ``recall_by_depth``, ``recall_by_strength`` with theirs; ``lost_share``: of the needles that exact scores
+    find, those the format loses, with ``_low`` and ``_high``; ``smallest_margin``, ``_low``, ``_high``: in
     units of the format's noise, where 95 % are found; ``smallest_gap``: that margin in standard
     deviations of the row's exact scores, with ``_low`` and ``_high``; ``noise_mean``.
     """
@@ -37,6 +38,13 @@ def summarise(dataset: xr.Dataset) -> xr.Dataset:
         add(name, hits / count.where(count > 0), "needles found of those planted")
         add(f"{name}_low", hits.copy(data=low), "Wilson 95 % low")
         add(f"{name}_high", hits.copy(data=high), "Wilson 95 % high")
+
+    lost, of = xr.broadcast(dataset.lost.sum("seed"), dataset.found_exactly.sum("seed"))
+    of = of.transpose(*lost.dims)
+    low, high = wilson_interval(lost.values, of.values)
+    add("lost_share", lost / of.where(of > 0), "needles lost of those that exact scores find")
+    add("lost_share_low", lost.copy(data=low), "Wilson 95 % low")
+    add("lost_share_high", lost.copy(data=high), "Wilson 95 % high")
 
     noise = dataset.noise.mean("seed")
     margins = np.full((3, *noise.shape), np.nan)

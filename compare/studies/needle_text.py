@@ -24,24 +24,33 @@ def lossy(dataset: xr.Dataset) -> list[str]:
     return [str(name) for name in dataset.format.values if name != "exact"]
 
 
-def answer(dataset: xr.Dataset) -> tuple[str, ...]:
-    """Three sentences: recall at the longest context, smallest margins, and the example.
+def longest(dataset: xr.Dataset) -> tuple[int, int]:
+    """The longest context in which needles can be lost, and the smallest k there.
 
     ``ValueError`` when every key of every context is selected.
     """
-    places = [(searching(dataset, int(k))[-1], int(k)) for k in dataset.k.values if searching(dataset, int(k))]
+    places = [(searching(dataset, int(k))[-1], -int(k)) for k in dataset.k.values if searching(dataset, int(k))]
     if not places:
         raise ValueError("the dataset should have a context of more than k keys, got none")
-    context, k = max(places)
+    context, negative = max(places)
+    return context, -negative
+
+
+def answer(dataset: xr.Dataset) -> tuple[str, ...]:
+    """Three sentences: what is lost at the longest context, smallest margins, and the example.
+
+    ``ValueError`` as ``longest``.
+    """
+    context, k = longest(dataset)
     one = dataset.isel(family=0).sel(context=context, k=k)
-    recall = ", ".join(
-        f"{name} {float(one.recall.sel(format=name)):.1%} [{float(one.recall_low.sel(format=name)):.1%}, "
-        f"{float(one.recall_high.sel(format=name)):.1%}]"
-        for name in dataset.format.values
+    lost = ", ".join(
+        f"{name} {float(one.lost_share.sel(format=name)):.1%} [{float(one.lost_share_low.sel(format=name)):.1%}, "
+        f"{float(one.lost_share_high.sel(format=name)):.1%}]"
+        for name in lossy(dataset)
     )
     first = (
-        f"At {context:,} tokens and k {k:,}, of needles of all depths and strengths ({dataset.family.values[0]} "
-        f"haystack) these are selected: {recall}."
+        f"Of the needles that exact scores select at {context:,} tokens with k {k:,} ({dataset.family.values[0]} "
+        f"haystack, all depths and strengths), these are lost: {lost}."
     )
     gaps = [(name, float(one.smallest_gap.sel(format=name))) for name in lossy(dataset)]
     known = [(name, gap) for name, gap in gaps if np.isfinite(gap)]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from dsa_crosscheck.compare.reports.figures import INK, MARKERS, MUTED, PAPER, SERIES, svg_of
+from dsa_crosscheck.compare.reports.figures import INK, MARKERS, MUTED, PAPER, SERIES, error_bars, svg_of
 from dsa_crosscheck.compare.reports.page import Figure
 from dsa_crosscheck.compare.studies.attribution import PARTS
 from dsa_crosscheck.compare.studies.precision_text import Focus, hadamard_gain, lossy, place_of, prediction_error
@@ -43,7 +43,7 @@ def _by_context(dataset: xr.Dataset, at: Focus) -> Figure | None:
                 mean = 1 - cell.overlap_mean.values
                 low, high = 1 - cell.overlap_high.values, 1 - cell.overlap_low.values
                 # An interval may reach zero loss, which a logarithmic axis cannot show.
-                error = np.clip([mean - low, high - mean], 0, np.array([mean * 0.95, high - mean]))
+                error = error_bars(mean, np.maximum(low, mean * 0.05), high)
                 axes.errorbar(
                     dataset.context.values,
                     mean,
@@ -98,7 +98,7 @@ def _by_family(dataset: xr.Dataset, at: Focus) -> Figure:
                     axes.errorbar(
                         mean,
                         y,
-                        xerr=[[mean - float(cell.overlap_low)], [float(cell.overlap_high) - mean]],
+                        xerr=error_bars(mean, float(cell.overlap_low), float(cell.overlap_high)),
                         color=SERIES[i],
                         marker=MARKERS[i],
                         ms=5,
@@ -150,7 +150,7 @@ def _hadamard(dataset: xr.Dataset, at: Focus) -> Figure | None:
                     axes.errorbar(
                         mean,
                         row + (i - (len(kinds) - 1) / 2) * 0.2,
-                        xerr=[[mean - low], [high - mean]],
+                        xerr=error_bars(mean, low, high),
                         color=SERIES[i],
                         marker=MARKERS[i],
                         ms=5,
