@@ -18,8 +18,10 @@ TIME = re.compile(r" in [\d.]+s\b")
 
 
 @pytest.fixture
-def stranger(pytester: pytest.Pytester) -> pytest.Pytester:
-    """An empty folder with the files of the page."""
+def stranger(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
+    """An empty folder with the files of the page, on somebody's own machine: pytest prints more where it sees CI."""
+    for name in ("CI", "BUILD_NUMBER"):
+        monkeypatch.delenv(name, raising=False)
     for name, text in FILES.items():
         pytester.path.joinpath(name).write_text(text)
     return pytester
