@@ -78,7 +78,7 @@ def make_batch(name: str, shape: Shape, seed: int) -> Batch:
     return Batch(
         shape,
         c,
-        _finite_query(codes, c, generator),
+        _finite_query(codes, c),
         torch.randn(shape.rows, HEADS, generator=generator, device="cuda"),
         cache,
         torch.randperm(shape.requests * pages, generator=generator, device="cuda").int().view(shape.requests, pages),
@@ -185,8 +185,7 @@ def _finite(cache: torch.Tensor, c: Conventions, generator: torch.Generator) -> 
     return cache
 
 
-def _finite_query(codes: torch.Tensor, c: Conventions, generator: torch.Generator) -> torch.Tensor:
-    del generator
+def _finite_query(codes: torch.Tensor, c: Conventions) -> torch.Tensor:
     values = c.query.value_bytes(HEAD_DIM)
     codes[..., :values] = _finite_codes(codes[..., :values], c.query.spec.bits)
     codes[..., values:] = codes[..., values:] % 4 + 120
