@@ -27,17 +27,17 @@ struct LatentFp8 {
   __host__ __device__ static constexpr int64_t page_bytes(int64_t page_size) {
     return (page_size * (kValueBytes + kScaleBytes) + kValueBytes - 1) / kValueBytes * kValueBytes;
   }
-  __device__ __forceinline__ void write(const float (&x)[kPerLane], unsigned thread, unsigned char* page,
+  __device__ __forceinline__ void write(const float (&x)[kChunk], unsigned thread, unsigned char* page,
                                         int64_t page_size, int64_t token) const {
     // Values are rounded to bfloat16 before they are scaled, as the bf16 cache would hold them.
-    float rounded[kPerLane];
-    for (int i = 0; i < kPerLane; ++i) rounded[i] = round_bf16(x[i]);
-    const uint32_t exponent = ceil_ue8m0(rule(group_amax(rounded, kGroupLanes), kMaxE4m3));
+    float rounded[kChunk];
+    for (int i = 0; i < kChunk; ++i) rounded[i] = round_bf16(x[i]);
+    const uint32_t exponent = ceil_ue8m0(rule(amax_over_lanes(chunk_amax(rounded), kGroupLanes), kMaxE4m3));
     unsigned char* values = page + token * kValueBytes;
     unsigned char* scale = page + page_size * kValueBytes + token * kScaleBytes + thread / kGroupLanes;
-    const bool is_rope = thread >= 448 / kPerLane;
+    const bool is_rope = thread >= 448 / kChunk;
     if (is_rope) {
-      reinterpret_cast<uint2*>(values + 448)[thread - 448 / kPerLane] = pack_bf16(x);
+      reinterpret_cast<uint2*>(values + 448)[thread - 448 / kChunk] = pack_bf16(x);
     } else {
       reinterpret_cast<uint32_t*>(values)[thread] = pack_e4m3fn(rounded, reciprocal_power(exponent));
     }
@@ -49,7 +49,7 @@ struct LatentBf16 {
   static constexpr int64_t kValueBytes = 2 * kLatentDim;
 
   __host__ __device__ static constexpr int64_t page_bytes(int64_t page_size) { return page_size * kValueBytes; }
-  __device__ __forceinline__ void write(const float (&x)[kPerLane], unsigned thread, unsigned char* page, int64_t,
+  __device__ __forceinline__ void write(const float (&x)[kChunk], unsigned thread, unsigned char* page, int64_t,
                                         int64_t token) const {
     reinterpret_cast<uint2*>(page + token * kValueBytes)[thread] = pack_bf16(x);
   }
@@ -62,13 +62,15 @@ __global__ void __launch_bounds__(kBlockThreads) store_latent_kernel(StoreInputs
   const Placement place = plan(row);
   if (place.slot < 0) return;
 
-  const float4 loaded = in.rows[row * kBlockThreads + thread];
-  float x[kPerLane] = {loaded.x, loaded.y, loaded.z, loaded.w};
-  rms_norm_block(x, in.norm_eps, in.weight[thread]);
-  rope(x, static_cast<int>(thread) * kPerLane, kLatentDim, in.rope_table, place.position);
+  float x[kChunk];
+  load_chunk(x, in.rows + row * kBlockThreads + thread);
+  rms_norm_block(x, in.norm_eps, in.weight + thread);
+  constexpr unsigned first = (kLatentDim - kRopeDim) / kChunk;
+  if (thread >= first) rotate(x, angles_of(in.rope_table, place.position)[thread - first]);
 
-  const int64_t page = place.slot / in.page_size, token = place.slot % in.page_size;
-  record.write(x, thread, in.cache + page * Record::page_bytes(in.page_size), in.page_size, token);
+  const Divided at = in.page_size.divide(place.slot);
+  const int64_t page_size = in.page_size.value;
+  record.write(x, thread, in.cache + at.quotient * Record::page_bytes(page_size), page_size, at.remainder);
 }
 
 }  // namespace dsa

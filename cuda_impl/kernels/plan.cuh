@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "device.cuh"
+#include "divisor.cuh"
 
 namespace dsa {
 
@@ -36,11 +37,11 @@ struct ExtendPlan {
 struct DecodePlan {
   const int32_t* seq_lens;
   const int64_t* out_loc;
-  int64_t ratio;
+  Divisor ratio;
   __device__ __forceinline__ Placement operator()(int64_t row) const {
     const int64_t seq_len = seq_lens[row];
-    if (seq_len <= 0 || seq_len % ratio != 0) return {-1, 0};
-    return {out_loc[row], seq_len - ratio};
+    if (seq_len <= 0 || ratio.divide(seq_len).remainder != 0) return {-1, 0};
+    return {out_loc[row], seq_len - ratio.value};
   }
 };
 

@@ -1,6 +1,6 @@
 // The query path: RoPE at the raw position, Hadamard, encode, and the head weight.
 //
-// One warp a (row, head). A query record is its values, then its scales when they are not folded.
+// Eight lanes a (row, head). A query record is its values, then its scales when they are not folded.
 // weight = gate * factor, times the query's scale when it is folded: two float32 roundings in that
 // order, with factor = fl32(128^-1/2 * heads^-1/2).
 #pragma once
@@ -29,33 +29,38 @@ struct QueryInputs {
   bool round_rotated;  // to bfloat16 after Hadamard
 };
 
-__device__ __forceinline__ void round_all(float (&x)[kPerLane]) {
-  for (int i = 0; i < kPerLane; ++i) x[i] = round_bf16(x[i]);
+__device__ __forceinline__ void round_all(IndexVector& v) {
+#pragma unroll
+  for (int j = 0; j < kVectorChunks; ++j) {
+#pragma unroll
+    for (int i = 0; i < kChunk; ++i) v.chunk[j][i] = round_bf16(v.chunk[j][i]);
+  }
 }
 
 template <class Encoder>
 __global__ void __launch_bounds__(kBlockThreads) query_kernel(QueryInputs in, Encoder encode) {
-  const unsigned lane = threadIdx.x % 32;
-  const int64_t vector = static_cast<int64_t>(blockIdx.x) * kWarpsPerBlock + threadIdx.x / 32;
-  if (vector >= in.rows * in.heads) return;
+  const unsigned lane = vector_lane();
+  const int64_t vector = vector_index();
+  const bool live = vector < in.rows * in.heads;
 
-  const float4 loaded = in.query[vector * 32 + lane];
-  float x[kPerLane] = {loaded.x, loaded.y, loaded.z, loaded.w};
-  rope(x, static_cast<int>(lane) * kPerLane, kIndexDim, in.rope_table, in.positions[vector / in.heads]);
-  if (in.round_roped) round_all(x);
-  hadamard(x, lane);
-  if (in.round_rotated) round_all(x);
-  const auto encoded = encode(x);
+  // Lanes past the last vector stay for the warp's exchanges, with zeros.
+  IndexVector v = {};
+  Angles angles = {};
+  if (live) {
+    load_vector(v, in.query + vector * (kIndexDim / kChunk), lane);
+    angles.load(in.rope_table, in.positions[vector / in.heads], lane);
+  }
+  rope(v, angles);
+  if (in.round_roped) round_all(v);
+  hadamard(v, lane);
+  if (in.round_rotated) round_all(v);
 
-  using Packed = typename Encoder::Packed;
-  constexpr int64_t value_bytes = 32 * sizeof(Packed);
-  constexpr int64_t record_bytes = value_bytes + (Encoder::kFoldsScale ? 0 : Encoder::kScaleBytes);
+  constexpr int64_t record_bytes = Encoder::kValueBytes + (Encoder::kFoldsScale ? 0 : Encoder::kScaleBytes);
   unsigned char* record = in.codes + vector * record_bytes;
-  reinterpret_cast<Packed*>(record)[lane] = encoded.packed;
-  if constexpr (!Encoder::kFoldsScale) Encoder::put_scale(record + value_bytes, lane, encoded.scale);
-  if (lane == 0) {
+  const float scale = encode(v, lane, live, record, Encoder::kFoldsScale ? nullptr : record + Encoder::kValueBytes);
+  if (live && lane == 0) {
     const float weight = in.gate[vector] * in.factor;
-    in.weights[vector] = Encoder::kFoldsScale ? weight * encoded.scale : weight;
+    in.weights[vector] = Encoder::kFoldsScale ? weight * scale : weight;
   }
 }
 

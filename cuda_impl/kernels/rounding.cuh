@@ -1,4 +1,5 @@
-// float32 to bfloat16, e4m3fn, e2m1 and UE8M0 in integer code, the same bits on every machine.
+// float32 to bfloat16, e4m3fn, e2m1 and UE8M0, the same bits on every machine: in integer code, and by
+// the GPU's own conversion where a test has compared the two for every float.
 //
 // Sources: OCP 8-bit Floating Point Specification (e4m3fn), OCP Microscaling Formats (e2m1, e8m0).
 #pragma once
@@ -38,6 +39,17 @@ __device__ __forceinline__ uint8_t to_e4m3fn(float x) {
   }
   const uint32_t rounded = a + 0x7ffffu + (a >> 20 & 1u);
   return static_cast<uint8_t>(sign | ((rounded >> 20) - (120u << 3)));
+}
+
+// Two codes, the first in the low byte.
+__device__ __forceinline__ uint32_t pair_to_e4m3fn(float low, float high) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+  uint16_t codes;
+  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(codes) : "f"(high), "f"(low));
+  return codes;
+#else
+  return to_e4m3fn(low) | static_cast<uint32_t>(to_e4m3fn(high)) << 8;
+#endif
 }
 
 // Nearest e2m1 of x clamped to +-6: how many midpoints between neighbours |x| has passed.

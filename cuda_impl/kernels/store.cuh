@@ -1,12 +1,13 @@
 // The fused index-key store: RMSNorm, RoPE, Hadamard, encode, write into a paged cache.
 //
-// One warp a key. A page holds the values of its tokens, then the scales of its tokens.
+// Eight lanes a key. A page holds the values of its tokens, then the scales of its tokens.
 // All byte addresses are 64-bit: a cache of 132-byte records passes 2^31 bytes at 16 million slots.
 #pragma once
 
 #include <cstdint>
 
 #include "device.cuh"
+#include "divisor.cuh"
 #include "encoders.cuh"
 #include "hadamard.cuh"
 #include "norm.cuh"
@@ -22,31 +23,32 @@ struct StoreInputs {
   const float* rope_table;
   unsigned char* cache;
   int64_t count;
-  int64_t page_size;
+  Divisor page_size;
   float norm_eps;
 };
 
 template <class Encoder, class Plan>
 __global__ void __launch_bounds__(kBlockThreads) store_kernel(StoreInputs in, Plan plan, Encoder encode) {
-  const unsigned lane = threadIdx.x % 32;
-  const int64_t row = static_cast<int64_t>(blockIdx.x) * kWarpsPerBlock + threadIdx.x / 32;
-  if (row >= in.count) return;
-  const Placement place = plan(row);
-  if (place.slot < 0) return;
+  const unsigned lane = vector_lane();
+  const int64_t row = vector_index();
+  const Placement place = row < in.count ? plan(row) : Placement{-1, 0};
+  const bool live = place.slot >= 0;
 
-  const float4 loaded = in.rows[row * 32 + lane];
-  float x[kPerLane] = {loaded.x, loaded.y, loaded.z, loaded.w};
-  rms_norm_warp(x, in.norm_eps, in.weight[lane]);
-  rope(x, static_cast<int>(lane) * kPerLane, kIndexDim, in.rope_table, place.position);
-  hadamard(x, lane);
-  const auto encoded = encode(x);
+  // Lanes of a row that is not stored stay for the warp's exchanges, with zeros.
+  IndexVector v = {};
+  Angles angles = {};
+  if (live) {
+    load_vector(v, in.rows + row * (kIndexDim / kChunk), lane);
+    angles.load(in.rope_table, place.position, lane);
+  }
+  rms_norm(v, in.norm_eps, in.weight, lane);
+  rope(v, angles);
+  hadamard(v, lane);
 
-  using Packed = typename Encoder::Packed;
-  constexpr int64_t value_bytes = 32 * sizeof(Packed);
-  const int64_t page = place.slot / in.page_size, token = place.slot % in.page_size;
-  unsigned char* start = in.cache + page * in.page_size * (value_bytes + Encoder::kScaleBytes);
-  reinterpret_cast<Packed*>(start + token * value_bytes)[lane] = encoded.packed;
-  Encoder::put_scale(start + in.page_size * value_bytes + token * Encoder::kScaleBytes, lane, encoded.scale);
+  const Divided at = in.page_size.divide(live ? place.slot : 0);
+  unsigned char* page = in.cache + at.quotient * in.page_size.value * (Encoder::kValueBytes + Encoder::kScaleBytes);
+  unsigned char* scales = page + in.page_size.value * Encoder::kValueBytes;
+  encode(v, lane, live, page + at.remainder * Encoder::kValueBytes, scales + at.remainder * Encoder::kScaleBytes);
 }
 
 }  // namespace dsa

@@ -36,7 +36,7 @@ dim3 grid_of(int64_t blocks) {
   return dim3(static_cast<unsigned>(blocks));
 }
 
-dim3 blocks_for(int64_t warps) { return grid_of((warps + kWarpsPerBlock - 1) / kWarpsPerBlock); }
+dim3 blocks_for(int64_t vectors) { return grid_of((vectors + kVectorsPerBlock - 1) / kVectorsPerBlock); }
 
 ExtendPlan extend_plan(TensorView plan, TensorView out_loc, int64_t count, int64_t ratio) {
   const auto* rows = data<const int32_t>("plan", plan, i32, {count, 2});
@@ -45,7 +45,7 @@ ExtendPlan extend_plan(TensorView plan, TensorView out_loc, int64_t count, int64
 
 DecodePlan decode_plan(TensorView seq_lens, TensorView out_loc, int64_t count, int64_t ratio) {
   return {data<const int32_t>("seq_lens", seq_lens, i32, {count}), data<const int64_t>("out_loc", out_loc, i64, {count}),
-          ratio};
+          Divisor(ratio)};
 }
 
 StoreInputs store_inputs(TensorView rows, TensorView weight, TensorView rope_table, TensorView cache, int64_t dim,
@@ -55,7 +55,7 @@ StoreInputs store_inputs(TensorView rows, TensorView weight, TensorView rope_tab
           reinterpret_cast<const float*>(data<const float4>("rope_table", rope_table, f32, {any_size, kRopeDim})),
           reinterpret_cast<unsigned char*>(data<uint2>("cache", cache, u8, {any_size, page_bytes})),
           rows.size(0),
-          page_size,
+          Divisor(page_size),
           static_cast<float>(norm_eps)};
 }
 
@@ -64,7 +64,7 @@ void store_with(Plan plan, TensorView rows, TensorView weight, TensorView rope_t
                 double amax_floor, bool by_reciprocal, int64_t page_size, double norm_eps) {
   with_encoder(variant, {static_cast<float>(amax_floor), by_reciprocal}, [&](auto encoder) {
     using Encoder = decltype(encoder);
-    const int64_t record = 32 * sizeof(typename Encoder::Packed) + Encoder::kScaleBytes;
+    const int64_t record = Encoder::kValueBytes + Encoder::kScaleBytes;
     const StoreInputs in =
         store_inputs(rows, weight, rope_table, cache, kIndexDim, page_size, page_size * record, norm_eps);
     const OnDevice on(cache);
@@ -119,7 +119,7 @@ void encode_query(TensorView query, TensorView gate, TensorView rope_table, Tens
                   bool round_roped, bool round_rotated) {
   with_encoder(variant, {static_cast<float>(amax_floor), by_reciprocal}, [&](auto encoder) {
     using Encoder = decltype(encoder);
-    const int64_t record = 32 * sizeof(typename Encoder::Packed) + (Encoder::kFoldsScale ? 0 : Encoder::kScaleBytes);
+    const int64_t record = Encoder::kValueBytes + (Encoder::kFoldsScale ? 0 : Encoder::kScaleBytes);
     const auto* vectors = data<const float4>("query", query, f32, {any_size, any_size, kIndexDim});
     const int64_t rows = query.size(0), heads = query.size(1);
     const QueryInputs in{
