@@ -7,7 +7,7 @@
 
 namespace dsa {
 
-constexpr int kScanThreads = 1024;
+constexpr int kScanThreads = 512;
 constexpr int kScanWarps = kScanThreads / 32;
 
 // Inclusive prefix sum over a warp.
@@ -34,7 +34,7 @@ __device__ inline PrefixSum block_prefix_sum(uint32_t value, uint32_t (&warp_sum
   if (lane == 31) warp_sums[warp] = inclusive;
   __syncthreads();
   // Each warp scans the warp sums itself: one barrier less than sharing one warp's answer.
-  const uint32_t sums = warp_inclusive_sum(warp_sums[lane]);
+  const uint32_t sums = warp_inclusive_sum(lane < kScanWarps ? warp_sums[lane] : 0u);
   const uint32_t below = __shfl_sync(full_warp, sums, warp > 0 ? warp - 1 : 0);
   const uint32_t total = __shfl_sync(full_warp, sums, 31);
   __syncthreads();

@@ -84,16 +84,36 @@ void paged_scores(TensorView codes, TensorView weights, TensorView cache, Tensor
          score_shared_bytes(heads), on.stream, a);
 }
 
-void topk(TensorView scores, TensorView lengths, TensorView selected) {
+// Words that `topk` needs beside its output.
+int64_t topk_workspace(int64_t rows, int64_t columns, int64_t k) { return TopkPlan(rows, columns, k).words; }
+
+void topk(TensorView scores, TensorView lengths, TensorView workspace, TensorView selected) {
   const auto* values = data<const float>("scores", scores, f32, {any_size, any_size});
   const int64_t rows = scores.size(0);
   const auto* visible = data<const int32_t>("lengths", lengths, i32, {rows});
   auto* out = data<int32_t>("selected", selected, i32, {rows, any_size});
   const int64_t k = selected.size(1);
   TVM_FFI_CHECK(k >= 1 && k <= kTopkMax, ValueError) << "`k` should be in [1, " << kTopkMax << "], got " << k;
+  const TopkPlan plan(rows, scores.size(1), k);
+  auto* free = data<int32_t>("workspace", workspace, i32, {plan.words});
   OnDevice on(scores);
-  launch("topk", topk_kernel, dim3(grid_size("scores", rows)), dim3(kTopkThreads), 0, on.stream, values, visible, out,
-         scores.size(1), k);
+  TopkArguments a{visible, {}, 0, static_cast<int>(k)};
+  TopkLevel level{values, nullptr, nullptr, out, 0, 0, 0};
+  for (; a.levels < plan.levels; ++a.levels) {
+    level.columns = plan.columns[a.levels];
+    level.size = plan.size[a.levels];
+    level.parts = plan.parts[a.levels];
+    const int64_t kept = rows * level.parts * k;
+    const bool last = a.levels + 1 == plan.levels;
+    level.best_scores = last ? nullptr : reinterpret_cast<float*>(free);
+    level.best_indices = last ? out : free + kept;
+    launch("topk", topk_kernel, dim3(grid_size("scores", rows * level.parts)), dim3(kTopkThreads), sizeof(TopkShared),
+           on.stream, level, a);
+    level.scores = level.best_scores;
+    level.indices = level.best_indices;
+    a.earlier[a.levels] = level.size;
+    free += 2 * kept;
+  }
 }
 
 }  // namespace dsa
@@ -103,3 +123,4 @@ TVM_FFI_DLL_EXPORT_TYPED_FUNC(paged_scores_fp8, dsa::paged_scores<dsa::Fp8>);
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(paged_scores_bf16, dsa::paged_scores<dsa::Bf16>);
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(paged_scores_fp4, dsa::paged_scores<dsa::Fp4>);
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(topk, dsa::topk);
+TVM_FFI_DLL_EXPORT_TYPED_FUNC(topk_workspace, dsa::topk_workspace);

@@ -1,176 +1,180 @@
 // Exact top-k of float32 rows: deterministic, ties to the lowest index, output in index order.
 //
-// Radix select on an order-preserving integer key finds the k-th largest key and how many of its
-// equals belong to the selection; a second sweep emits indices by prefix sums. Histograms are
-// integer counts, so the order in which threads arrive cannot change the result, and no candidate
-// is ever buffered, so no plateau or crowded bin can overflow anything.
+// A block takes a part of a row. It leaves out what cannot be among the k best (candidates.cuh), finds the k-th largest key and how many of its equals belong to the
+// selection, marks the selected positions in a bit map, and writes them in order. Rows longer than a
+// part are reduced to the k best of each part, and these to the k best of the row by the same kernel:
+// among equals a part keeps the lowest indices, so nothing that the row selects is lost.
 #pragma once
 
 #include <cstdint>
 
 #include "block_scan.cuh"
+#include "candidates.cuh"
 #include "device.cuh"
+#include "kth_largest.cuh"
+#include "score_row.cuh"
 
 namespace dsa {
 
 constexpr int kTopkThreads = kScanThreads;
 constexpr int kTopkMax = 2048;
-constexpr int kRadixBits = 11;
-constexpr int kRadixBins = 1 << kRadixBits;
-constexpr int kVector = 4;  // consecutive scores a thread reads at once
+constexpr int kPartMax = kFilteredMax;
+constexpr int kMapWords = kPartMax / 32;
+constexpr int kMostLevels = 8;
 
-// Larger key = better score. -0.0 equals +0.0; every NaN, of either sign, is 0, below -inf.
-__device__ inline uint32_t order_key(float score) {
-  const uint32_t bits = __float_as_uint(score);
-  if ((bits & 0x7FFFFFFFu) > 0x7F800000u) return 0u;
-  if (bits == 0x80000000u) return 0x80000000u;
-  return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
-}
+// Numbers of one level of reduction. `size` scores a part, `parts` a row.
+struct TopkLevel {
+  const float* scores;       // [rows, columns]
+  const int32_t* indices;    // of the scores in the caller's row, or null: their position
+  float* best_scores;        // [rows, parts, k], or null on the last level
+  int32_t* best_indices;     // [rows, parts, k]; on the last level padded with -1
+  int64_t columns;
+  int64_t size;
+  int64_t parts;
+};
 
-// Keys of scores [at, at + kVector) of a row; returns how many of them are below the length.
-__device__ inline int load_keys(const float* row, int length, int at, bool aligned, uint32_t (&key)[kVector]) {
-  const int left = length - at;
-  if (left >= kVector && aligned) {
-    const float4 four = *reinterpret_cast<const float4*>(row + at);
-    key[0] = order_key(four.x);
-    key[1] = order_key(four.y);
-    key[2] = order_key(four.z);
-    key[3] = order_key(four.w);
-    return kVector;
-  }
-  const int count = left < kVector ? (left > 0 ? left : 0) : kVector;
-#pragma unroll
-  for (int i = 0; i < kVector; ++i) key[i] = i < count ? order_key(row[at + i]) : 0u;
-  return count;
-}
-
-// What radix select knows: keys above `prefix` in the bits of `mask` are selected, `wanted` more
-// have the prefix itself.
-struct Threshold {
-  uint32_t prefix;
-  uint32_t mask;
-  uint32_t wanted;
+struct TopkArguments {
+  const int32_t* lengths;  // [rows], of the caller's rows
+  int64_t earlier[kMostLevels];  // part sizes of the levels before this one
+  int levels;
+  int k;
 };
 
 struct TopkShared {
-  uint32_t histogram[kRadixBins];
-  uint32_t warp_sums[kScanWarps];
-  uint32_t bin;
-  uint32_t wanted;
+  Maxima maxima;
+  Candidates candidates;
+  RangeShared range;
+  uint32_t above[kMapWords];
+  uint32_t equal[kMapWords];
 };
 
-// Narrows the threshold by the bits [shift, shift + bits) of the key.
-__device__ inline Threshold narrow(const float* row, int length, bool aligned, Threshold known, int shift, int bits,
-                                   TopkShared& shared) {
-  const uint32_t last_bin = (1u << bits) - 1u;
-  for (int bin = threadIdx.x; bin < kRadixBins; bin += kTopkThreads) shared.histogram[bin] = 0u;
-  __syncthreads();
-
-  // A run of equal bins costs one atomic: plateaus of equal scores are normal after relu, and would
-  // otherwise queue every thread at one address.
-  uint32_t run_bin = 0u;
-  uint32_t run = 0u;
-  for (int64_t at = static_cast<int64_t>(threadIdx.x) * kVector; at < length; at += kTopkThreads * kVector) {
-    uint32_t key[kVector];
-    const int count = load_keys(row, length, static_cast<int>(at), aligned, key);
-#pragma unroll
-    for (int i = 0; i < kVector; ++i) {
-      if (i >= count || (key[i] & known.mask) != known.prefix) continue;
-      const uint32_t bin = (key[i] >> shift) & last_bin;
-      if (bin != run_bin && run > 0u) {
-        atomicAdd(&shared.histogram[run_bin], run);
-        run = 0u;
-      }
-      run_bin = bin;
-      ++run;
-    }
+// How many scores of a row are left at this level: the k best of each part, or all of a shorter one.
+__device__ inline int64_t length_at(const TopkArguments& a, int64_t row) {
+  int64_t length = a.lengths[row];
+  for (int level = 0; level < a.levels; ++level) {
+    const int64_t size = a.earlier[level], rest = length % size;
+    length = length / size * a.k + (rest < a.k ? rest : a.k);
   }
-  if (run > 0u) atomicAdd(&shared.histogram[run_bin], run);
-  __syncthreads();
-
-  // Thread t owns the bins 2t and 2t + 1 counted from the best; exactly one thread finds the bin in
-  // which the running count reaches what is wanted.
-  constexpr int kBins = kRadixBins / kTopkThreads;
-  uint32_t count[kBins];
-  uint32_t own = 0u;
-#pragma unroll
-  for (int i = 0; i < kBins; ++i) {
-    count[i] = shared.histogram[kRadixBins - 1 - (threadIdx.x * kBins + i)];
-    own += count[i];
-  }
-  uint32_t before = block_prefix_sum(own, shared.warp_sums).before;
-#pragma unroll
-  for (int i = 0; i < kBins; ++i) {
-    if (before < known.wanted && known.wanted <= before + count[i]) {
-      shared.bin = kRadixBins - 1 - (threadIdx.x * kBins + i);
-      shared.wanted = known.wanted - before;
-    }
-    before += count[i];
-  }
-  __syncthreads();
-  return {known.prefix | shared.bin << shift, known.mask | last_bin << shift, shared.wanted};
+  return length;
 }
 
-// Writes the indices of the selected scores in ascending order.
-__device__ inline void emit(const float* row, int length, bool aligned, Threshold found, int k, int32_t* out,
-                            TopkShared& shared) {
-  uint32_t above = 0u;  // selected by rank so far, and met equals of the k-th key so far
-  uint32_t equal = 0u;
-  constexpr int kTile = kTopkThreads * kVector;
-  for (int64_t tile = 0; tile < length; tile += kTile) {
-    const int64_t at = tile + threadIdx.x * kVector;
-    uint32_t key[kVector];
-    const int count = at < length ? load_keys(row, length, static_cast<int>(at), aligned, key) : 0;
-    // Both counts of a tile fit 16 bits: one scan serves the two.
-    static_assert(kTile < 1 << 16);
-    uint32_t packed = 0u;
+struct Writer {
+  const float* scores;
+  const int32_t* indices;
+  int64_t first;  // column of the part's first score
+  float* best_scores;
+  int32_t* best_indices;
+
+  __device__ void operator()(uint32_t rank, int position) const {
+    best_indices[rank] = indices != nullptr ? indices[position] : static_cast<int32_t>(first + position);
+    if (best_scores != nullptr) best_scores[rank] = scores[position];
+  }
+};
+
+// Marks what is above the threshold and what equals it in maps that are all zero, then writes the
+// selection in order.
+template <class Source>
+__device__ inline void emit(const Source& source, Range found, const Writer& write, TopkShared& shared) {
+  source.visit([&](uint32_t key, int position) {
+    if (key < found.low) return;
+    uint32_t* map = key > found.low ? shared.above : shared.equal;
+    atomicOr(&map[position / 32], 1u << position % 32);
+  });
+  __syncthreads();
+
+  // Both counts of a thread's words fit 16 bits: one scan serves the two.
+  static_assert(kPartMax < 1 << 16);
+  constexpr int kWords = kMapWords / kTopkThreads;
+  uint32_t packed = 0u;
 #pragma unroll
-    for (int i = 0; i < kVector; ++i) {
-      if (i < count) packed += key[i] > found.prefix ? 1u << 16 : key[i] == found.prefix ? 1u : 0u;
-    }
-    const PrefixSum sum = block_prefix_sum(packed, shared.warp_sums);
-    uint32_t my_above = above + (sum.before >> 16);
-    uint32_t my_equal = equal + (sum.before & 0xFFFFu);
+  for (int i = 0; i < kWords; ++i) {
+    const int word = threadIdx.x * kWords + i;
+    packed += static_cast<uint32_t>(__popc(shared.above[word])) << 16 | static_cast<uint32_t>(__popc(shared.equal[word]));
+  }
+  const uint32_t before = block_prefix_sum(packed, shared.range.warp_sums).before;
+  uint32_t above = before >> 16, equal = before & 0xFFFFu;
 #pragma unroll
-    for (int i = 0; i < kVector; ++i) {
-      if (i >= count || key[i] < found.prefix) continue;
-      const bool is_above = key[i] > found.prefix;
-      if (is_above || my_equal < found.wanted) {
-        const uint32_t taken = my_equal < found.wanted ? my_equal : found.wanted;
-        out[my_above + taken] = static_cast<int32_t>(at + i);
+  for (int i = 0; i < kWords; ++i) {
+    const int word = threadIdx.x * kWords + i;
+    const uint32_t better = shared.above[word];
+    for (uint32_t left = better | shared.equal[word]; left != 0u; left &= left - 1u) {
+      const int bit = __ffs(static_cast<int>(left)) - 1;
+      const bool is_above = better >> bit & 1u;
+      if (is_above || equal < found.wanted) {
+        write(above + (equal < found.wanted ? equal : found.wanted), word * 32 + bit);
       }
-      my_above += is_above;
-      my_equal += !is_above;
+      above += is_above;
+      equal += !is_above;
     }
-    above += sum.total >> 16;
-    equal += sum.total & 0xFFFFu;
-    if (above + (equal < found.wanted ? equal : found.wanted) == static_cast<uint32_t>(k)) break;
   }
 }
 
 namespace {
 
-// One block a row. scores [rows, columns], lengths [rows] in [0, columns], selected [rows, k] padded
-// with -1, k in [1, kTopkMax]. A row of at most k scores selects them all without reading them.
-__global__ void __launch_bounds__(kTopkThreads)
-    topk_kernel(const float* scores, const int32_t* lengths, int32_t* selected, int64_t columns, int k) {
-  __shared__ TopkShared shared;
-  const int64_t index = blockIdx.x;
-  const float* row = scores + index * columns;
-  int32_t* out = selected + index * k;
-  const int length = lengths[index];
-  if (length <= k) {
-    for (int i = threadIdx.x; i < k; i += kTopkThreads) out[i] = i < length ? i : -1;
+// One block a part. lengths in [0, columns of the first level], k in [1, kTopkMax]. A part of at most k
+// scores selects them all without reading them.
+__global__ void __launch_bounds__(kTopkThreads, 2) topk_kernel(TopkLevel level, TopkArguments a) {
+  TopkShared& shared = *dynamic_shared<TopkShared>();
+  const int64_t row = blockIdx.x / level.parts;
+  const int64_t first = blockIdx.x % level.parts * level.size;
+  const int64_t left = length_at(a, row) - first;
+  const int length = static_cast<int>(left < 0 ? 0 : left < level.size ? left : level.size);
+  const int64_t at = row * level.columns + first;
+  const int64_t out = static_cast<int64_t>(blockIdx.x) * a.k;
+  const bool last = level.best_scores == nullptr;
+  const Writer write = {level.scores + at, level.indices == nullptr ? nullptr : level.indices + at, first,
+                        last ? nullptr : level.best_scores + out, level.best_indices + out};
+  if (length <= a.k) {
+    for (int i = threadIdx.x; i < length; i += kTopkThreads) write(static_cast<uint32_t>(i), i);
+    if (!last) return;
+    for (int i = length + threadIdx.x; i < a.k; i += kTopkThreads) write.best_indices[i] = -1;
     return;
   }
-  const bool aligned = reinterpret_cast<uintptr_t>(row) % sizeof(float4) == 0;
-  Threshold threshold = {0u, 0u, static_cast<uint32_t>(k)};
-  threshold = narrow(row, length, aligned, threshold, 21, 11, shared);
-  threshold = narrow(row, length, aligned, threshold, 10, 11, shared);
-  threshold = narrow(row, length, aligned, threshold, 0, 10, shared);
-  emit(row, length, aligned, threshold, k, out, shared);
+  // Barriers follow in every search before the maps are used.
+  for (int word = threadIdx.x; word < kMapWords; word += kTopkThreads) shared.above[word] = shared.equal[word] = 0u;
+  const ScoreRow scores = {write.scores, length};
+  const bool filtered = length > kFilteredMin && (length <= kFilteredMax / 2
+                            ? filter_groups<1>(scores, a.k, shared.maxima, shared.candidates, shared.range)
+                            : filter_groups<2>(scores, a.k, shared.maxima, shared.candidates, shared.range));
+  const auto wanted = static_cast<uint32_t>(a.k);
+  if (filtered) {
+    const Candidates& few = shared.candidates;
+    emit(few, kth_largest(few, {few.low, few.high, wanted}, shared.range), write, shared);
+  } else {
+    emit(scores, kth_largest(scores, {0u, ~0u, wanted}, shared.range), write, shared);
+  }
 }
 
 }  // namespace
+
+// How rows are cut: part sizes of each level. About kFewParts blocks fill a device; smaller parts than
+// four times k reduce nothing.
+struct TopkPlan {
+  int levels = 0;
+  int64_t size[kMostLevels];
+  int64_t parts[kMostLevels];
+  int64_t columns[kMostLevels];
+  int64_t words = 0;  // of the workspace: scores and indices of every level but the last
+
+  TopkPlan(int64_t rows, int64_t width, int64_t k) {
+    constexpr int64_t kFewParts = 96;
+    while (width > kPartMax) {
+      int64_t part = kPartMax;
+      while (part / 2 >= 4 * k && part > kFilteredMin && rows * ((width + part - 1) / part) < kFewParts) part /= 2;
+      add(width, part);
+      width = parts[levels - 1] * k;
+      words += 2 * rows * width;
+    }
+    add(width, width > 0 ? width : 1);
+  }
+
+ private:
+  void add(int64_t width, int64_t part) {
+    columns[levels] = width;
+    size[levels] = part;
+    parts[levels] = (width + part - 1) / part > 0 ? (width + part - 1) / part : 1;
+    ++levels;
+  }
+};
 
 }  // namespace dsa

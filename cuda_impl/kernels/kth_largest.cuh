@@ -1,0 +1,118 @@
+// The k-th largest of a source of 32-bit keys, by counting in bins of a range that narrows.
+//
+// Counts are integers, so the order in which threads arrive cannot change the result, and no plateau or
+// crowded bin can overflow anything.
+#pragma once
+
+#include <cstdint>
+
+#include "block_scan.cuh"
+#include "device.cuh"
+
+namespace dsa {
+
+constexpr int kBinBits = 11;
+constexpr int kBins = 1 << kBinBits;
+constexpr uint32_t kFew = 128;  // keys that are ranked by comparing each with each
+
+// Keys [low, high], of which the `wanted` largest are sought.
+struct Range {
+  uint32_t low;
+  uint32_t high;
+  uint32_t wanted;
+};
+
+struct RangeShared {
+  uint32_t histogram[kBins];
+  uint32_t few[kFew];
+  uint32_t few_count;
+  uint32_t warp_sums[kScanWarps];
+  uint32_t bin;
+  uint32_t inside;  // keys in the bin
+  uint32_t wanted;
+};
+
+// Narrows to the bin that holds the last wanted key; returns how many keys it holds. The source has at
+// least `range.wanted` keys in the range.
+template <class Source>
+__device__ inline uint32_t narrow(const Source& source, Range& range, RangeShared& shared) {
+  const int used = 32 - __clz(static_cast<int>(range.high - range.low));
+  const int shift = used > kBinBits ? used - kBinBits : 0;
+  for (int bin = threadIdx.x; bin < kBins; bin += kScanThreads) shared.histogram[bin] = 0u;
+  __syncthreads();
+
+  // A run of equal bins costs one atomic: plateaus of equal scores are normal after relu, and would
+  // otherwise queue every thread at one address.
+  uint32_t run_bin = 0u;
+  uint32_t run = 0u;
+  source.visit([&](uint32_t key, int) {
+    if (key < range.low || key > range.high) return;
+    const uint32_t bin = (key - range.low) >> shift;
+    if (bin != run_bin && run > 0u) {
+      atomicAdd(&shared.histogram[run_bin], run);
+      run = 0u;
+    }
+    run_bin = bin;
+    ++run;
+  });
+  if (run > 0u) atomicAdd(&shared.histogram[run_bin], run);
+  __syncthreads();
+
+  // Thread t owns kOwn neighbouring bins, t = 0 the best; exactly one thread finds the bin in which
+  // the running count reaches what is wanted.
+  constexpr int kOwn = kBins / kScanThreads;
+  uint32_t count[kOwn];
+  uint32_t own = 0u;
+#pragma unroll
+  for (int i = 0; i < kOwn; ++i) {
+    count[i] = shared.histogram[kBins - 1 - (threadIdx.x * kOwn + i)];
+    own += count[i];
+  }
+  uint32_t before = block_prefix_sum(own, shared.warp_sums).before;
+#pragma unroll
+  for (int i = 0; i < kOwn; ++i) {
+    if (before < range.wanted && range.wanted <= before + count[i]) {
+      shared.bin = kBins - 1 - (threadIdx.x * kOwn + i);
+      shared.inside = count[i];
+      shared.wanted = range.wanted - before;
+    }
+    before += count[i];
+  }
+  __syncthreads();
+  const uint32_t low = range.low + (shared.bin << shift), last = low + ((1u << shift) - 1u);
+  range = {low, last < range.high ? last : range.high, shared.wanted};
+  return shared.inside;
+}
+
+// The key itself, and how many of its equals belong to the wanted: a range of one key. Called by every
+// thread of the block; all of the source's keys in the range count.
+template <class Source>
+__device__ inline Range kth_largest(const Source& source, Range range, RangeShared& shared) {
+  uint32_t inside = kFew + 1u;
+  while (range.low < range.high && inside > kFew) inside = narrow(source, range, shared);
+  if (range.low == range.high) return range;
+
+  if (threadIdx.x == 0) shared.few_count = 0u;
+  __syncthreads();
+  source.visit([&](uint32_t key, int) {
+    if (key >= range.low && key <= range.high) shared.few[atomicAdd(&shared.few_count, 1u)] = key;
+  });
+  __syncthreads();
+  if (threadIdx.x < inside) {
+    const uint32_t key = shared.few[threadIdx.x];
+    uint32_t above = 0u, equal = 0u;
+    for (uint32_t i = 0; i < inside; ++i) {
+      above += shared.few[i] > key;
+      equal += shared.few[i] == key;
+    }
+    // Equal keys all write the same.
+    if (above < range.wanted && range.wanted <= above + equal) {
+      shared.bin = key;
+      shared.wanted = range.wanted - above;
+    }
+  }
+  __syncthreads();
+  return {shared.bin, shared.bin, shared.wanted};
+}
+
+}  // namespace dsa
