@@ -16,34 +16,69 @@ __device__ __forceinline__ uint32_t shared_address(const void* pointer) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
 }
 
-// A barrier that one thread arrives at, and that also waits for the bytes of bulk copies.
-__device__ __forceinline__ void barrier_init(uint64_t* barrier) {
-  asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(shared_address(barrier)));
+// Keeps a value in its register: the compiler would rather compute it again each time.
+__device__ __forceinline__ uint32_t held(uint32_t value) {
+  asm volatile("" : "+r"(value));
+  return value;
+}
+
+// The same value in every lane of a warp, and the compiler knows.
+__device__ __forceinline__ uint64_t uniform(uint64_t value) { return __shfl_sync(full_warp, value, 0); }
+
+// Barriers and copies are named by their address in shared memory.
+//
+// A barrier of `arrivals` a phase, which may also wait for the bytes of bulk copies.
+__device__ __forceinline__ void barrier_init(uint32_t barrier, uint32_t arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals));
 }
 
 // Makes initialised barriers visible to the copy engine.
 __device__ __forceinline__ void barrier_publish() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
 
-__device__ __forceinline__ void barrier_expect(uint64_t* barrier, uint32_t bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)), "r"(bytes)
+__device__ __forceinline__ void barrier_expect(uint32_t barrier, uint32_t bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
                : "memory");
 }
 
-__device__ __forceinline__ void barrier_wait(uint64_t* barrier, uint32_t parity) {
+__device__ __forceinline__ void barrier_arrive(uint32_t barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+
+// Waits for the end of the phase of this parity; the phase before a barrier's first counts as ended.
+__device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t parity) {
   asm volatile(
       "{\n.reg .pred done;\n"
       "AGAIN%=:\nmbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
-      "@done bra READY%=;\nbra AGAIN%=;\nREADY%=:\n}" ::"r"(shared_address(barrier)),
-      "r"(parity)
+      "@done bra READY%=;\nbra AGAIN%=;\nREADY%=:\n}" ::"r"(barrier), "r"(parity)
       : "memory");
 }
 
 // Copies `bytes` (a multiple of 16, both ends aligned to 16) from global to shared memory.
-__device__ __forceinline__ void copy_bulk(void* to, const void* from, uint32_t bytes, uint64_t* barrier) {
-  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
-                   shared_address(to)),
-               "l"(from), "r"(bytes), "r"(shared_address(barrier))
+__device__ __forceinline__ void copy_bulk(uint32_t to, const void* from, uint32_t bytes, uint32_t barrier) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
+               "l"(from), "r"(bytes), "r"(barrier)
                : "memory");
+}
+
+// Some warps of the block meet: those that need not wait only arrive. `threads` counts both; `Meeting`
+// is 1 to 15.
+template <int Meeting>
+__device__ __forceinline__ void meet(int threads) {
+  asm volatile("barrier.cta.sync %0, %1;" ::"n"(Meeting), "r"(threads) : "memory");
+}
+template <int Meeting>
+__device__ __forceinline__ void announce(int threads) {
+  asm volatile("barrier.cta.arrive %0, %1;" ::"n"(Meeting), "r"(threads) : "memory");
+}
+
+// Moves registers between the warpgroups of a block.
+template <int Registers>
+__device__ __forceinline__ void shrink_to() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(Registers));
+}
+template <int Registers>
+__device__ __forceinline__ void grow_to() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(Registers));
 }
 
 // Orders this thread's ordinary stores to shared memory before the matrix unit's reads of it.
@@ -51,10 +86,16 @@ __device__ __forceinline__ void publish_to_matrix_unit() { asm volatile("fence.p
 
 __device__ __forceinline__ void products_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 __device__ __forceinline__ void products_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
-__device__ __forceinline__ void products_wait(float (&d)[32]) {
+
+// Waits for all committed products; they are in d.
+template <int Rows>
+__device__ __forceinline__ void products_wait(float (&d)[Rows][32]) {
   asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
 #pragma unroll
-  for (int i = 0; i < 32; ++i) asm volatile("" : "+f"(d[i])::"memory");  // d is read only from here on
+  for (int r = 0; r < Rows; ++r) {
+#pragma unroll
+    for (int i = 0; i < 32; ++i) asm volatile("" : "+f"(d[r][i])::"memory");  // read only from here on
+  }
 }
 
 // Shared-memory operand without swizzle: cores of 8 rows x 16 bytes, `along_k` bytes from one core to
@@ -64,30 +105,54 @@ __device__ __forceinline__ uint64_t operand(uint32_t address, uint32_t along_k, 
          static_cast<uint64_t>(along_n >> 4) << 32;
 }
 
-// d (+)= a * b for a 64 x 64 tile over 16 elements. Warp w holds rows 16w..16w+15 of a and d: lane
-// 4g + t of a the pairs (g, 2t), (g + 8, 2t), (g, 2t + 8), (g + 8, 2t + 8); of d rows g and g + 8 at
-// columns 8j + 2t and 8j + 2t + 1, as d[4j], d[4j + 1] and d[4j + 2], d[4j + 3].
-#define DSA_PRODUCT(type)                                                                                             \
-  asm volatile(                                                                                                       \
-      "{\n.reg .pred keep;\nsetp.ne.b32 keep, %37, 0;\n"                                                              \
-      "wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type                                                     \
-      " {%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,"   \
-      "%29,%30,%31}, {%32,%33,%34,%35}, %36, keep, 1, 1, 0;\n}\n"                                                     \
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]),   \
-        "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]),        \
-        "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]),       \
-        "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])                     \
+// d (+)= a * b for a tile of 64 rows and 64 or 128 columns over 16 elements. Warp w holds rows
+// 16w..16w+15 of a and d: lane 4g + t of a the pairs (g, 2t), (g + 8, 2t), (g, 2t + 8), (g + 8, 2t + 8); of
+// d rows g and g + 8 at columns 8j + 2t and 8j + 2t + 1, as d[4j], d[4j + 1] and d[4j + 2], d[4j + 3].
+// 64 columns fill one d.
+#define DSA_EIGHT(d, i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), "+f"(d[i + 7])
+#define DSA_SUMS(d) DSA_EIGHT(d, 0), DSA_EIGHT(d, 8), DSA_EIGHT(d, 16), DSA_EIGHT(d, 24)
+#define DSA_PRODUCT_64(type)                                                                \
+  asm volatile(                                                                             \
+      "{\n.reg .pred keep;\nsetp.ne.b32 keep, %37, 0;\n"                                    \
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type                           \
+      " {%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"                            \
+      "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31}, "                  \
+      "{%32,%33,%34,%35}, %36, keep, 1, 1, 0;\n}\n"                                         \
+      : DSA_SUMS(d[0])                                                                      \
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate))
+#define DSA_PRODUCT_128(type)                                                               \
+  asm volatile(                                                                             \
+      "{\n.reg .pred keep;\nsetp.ne.b32 keep, %69, 0;\n"                                    \
+      "wgmma.mma_async.sync.aligned.m64n128k16.f32." type "." type                          \
+      " {%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"                            \
+      "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,"                    \
+      "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,"                    \
+      "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63}, "                  \
+      "{%64,%65,%66,%67}, %68, keep, 1, 1, 0;\n}\n"                                         \
+      : DSA_SUMS(d[0]), DSA_SUMS(d[1])                                                      \
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate))
 
 template <bool Bf16>
-__device__ __forceinline__ void product(float (&d)[32], const uint32_t (&a)[4], uint64_t b, int accumulate) {
+__device__ __forceinline__ void product(float (&d)[1][32], const uint32_t (&a)[4], uint64_t b, int accumulate) {
   if constexpr (Bf16) {
-    DSA_PRODUCT("bf16");
+    DSA_PRODUCT_64("bf16");
   } else {
-    DSA_PRODUCT("f16");
+    DSA_PRODUCT_64("f16");
   }
 }
-#undef DSA_PRODUCT
+
+template <bool Bf16>
+__device__ __forceinline__ void product(float (&d)[2][32], const uint32_t (&a)[4], uint64_t b, int accumulate) {
+  if constexpr (Bf16) {
+    DSA_PRODUCT_128("bf16");
+  } else {
+    DSA_PRODUCT_128("f16");
+  }
+}
+#undef DSA_PRODUCT_64
+#undef DSA_PRODUCT_128
+#undef DSA_SUMS
+#undef DSA_EIGHT
 
 // Two e4m3 codes to two fp16 values: exact, NaN stays NaN.
 __device__ __forceinline__ uint32_t half2_of_e4m3(uint32_t two) {
@@ -103,12 +168,14 @@ __device__ __forceinline__ float relu(float x) {
   return y;
 }
 
-// Byte permute whose selectors may replicate a sign: with bit 3 of a selector set, its byte is 0x00 or
-// 0xFF by the sign of the selected byte.
-__device__ __forceinline__ uint32_t permute_signed(uint32_t a, uint32_t b, uint32_t selector) {
-  uint32_t bytes;
-  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(bytes) : "r"(a), "r"(b), "r"(selector));
-  return bytes;
+// 2 max(x, 0) of a finite x or NaN, for |x| below 2^127. Additions are twice as fast as maxima.
+__device__ __forceinline__ float twice_relu(float x) { return x + fabsf(x); }
+
+// Products of two pairs of fp16 values, subnormals kept.
+__device__ __forceinline__ uint32_t multiply_halves(uint32_t a, uint32_t b) {
+  uint32_t halves;
+  asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(halves) : "r"(a), "r"(b));
+  return halves;
 }
 
 }  // namespace dsa::hopper

@@ -16,12 +16,15 @@ namespace dsa::hopper {
 
 // A format: bytes of values and scales of a key, bytes of a query record, 16-byte chunks of a vector that
 // one lane holds, and the steps that each of them covers.
-//   pairs(chunk, shift, step, low, high): elements 0, 1 and 2, 3 of a step of one chunk.
+//   pairs(chunk, shift, step, low, high): elements 0, 1 and 2, 3 of a step of one chunk;
+//   rectified(x): kRectified max(x, 0) of a product, NaN for NaN. Weights are divided by kRectified.
 struct Fp8Operand {
   static constexpr int kValueBytes = 128, kScaleBytes = 4, kQueryBytes = 128;
-  static constexpr int kChunks = 2, kSteps = 4, kStages = 4;
+  static constexpr int kChunks = 2, kSteps = 4;
   static constexpr bool kBf16 = false, kGrouped = false;
+  static constexpr float kRectified = 2.0f;
 
+  __device__ static float rectified(float x) { return twice_relu(x); }
   __device__ static void pairs(const uint4& chunk, uint32_t, int step, uint32_t& low, uint32_t& high) {
     const uint32_t word = step == 0 ? chunk.x : step == 1 ? chunk.y : step == 2 ? chunk.z : chunk.w;
     low = half2_of_e4m3(word & 0xFFFFu);
@@ -31,9 +34,11 @@ struct Fp8Operand {
 
 struct Bf16Operand {
   static constexpr int kValueBytes = 256, kScaleBytes = 0, kQueryBytes = 256;
-  static constexpr int kChunks = 4, kSteps = 2, kStages = 2;
+  static constexpr int kChunks = 4, kSteps = 2;
   static constexpr bool kBf16 = true, kGrouped = false;
+  static constexpr float kRectified = 1.0f;  // bf16 products reach infinity
 
+  __device__ static float rectified(float x) { return relu(x); }
   __device__ static void pairs(const uint4& chunk, uint32_t, int step, uint32_t& low, uint32_t& high) {
     low = step == 0 ? chunk.x : chunk.z;
     high = step == 0 ? chunk.y : chunk.w;
@@ -42,30 +47,30 @@ struct Bf16Operand {
 
 // e2m1 with a power-of-two scale for each 32 elements. A chunk is one group, so a lane's group has one
 // scale, and it enters the 16-bit exponent: `shift` is its exponent above the vector's reference (the
-// largest less kTop). fp16 holds shifts of -kTop..kTop; a wider spread of scales is left to the caller.
+// largest less kTop). fp16 holds shifts of kTop - kSpread to kTop; a wider spread of scales is left to
+// the caller. An e2m1 code is the e4m3 code of its value / 64, so the fp8 conversion does the rest.
 struct Fp4Operand {
   static constexpr int kValueBytes = 64, kScaleBytes = 4, kQueryBytes = 68;
-  static constexpr int kChunks = 1, kSteps = 8, kStages = 6;
+  static constexpr int kChunks = 1, kSteps = 8;
   static constexpr bool kBf16 = false, kGrouped = true;
-  static constexpr int kTop = 13;
+  static constexpr int kTop = 9, kSpread = 26;
+  static constexpr float kRectified = 2.0f;
 
+  __device__ static float rectified(float x) { return twice_relu(x); }
+  // A step is the even or the odd elements of eight; both operands agree on it.
   __device__ static void pairs(const uint4& chunk, uint32_t shift, int step, uint32_t& low, uint32_t& high) {
     const uint32_t word = step / 2 == 0 ? chunk.x : step / 2 == 1 ? chunk.y : step / 2 == 2 ? chunk.z : chunk.w;
-    const uint32_t codes = step % 2 == 0 ? word & 0xFFFFu : word >> 16;
-    // High bytes of 0, .5, 1, 1.5 and 2, 3, 4, 6 in fp16, moved by the shift; their low bytes are zero.
-    const uint32_t small = 0x3E3C3800u + shift * 0x04040400u;
-    const uint32_t large = 0x46444240u + shift * 0x04040404u;
-    const uint32_t magnitudes = __byte_perm(small, large, codes & 0x7777u);
-    const uint32_t signs = permute_signed(0x80808080u, 0x80808080u, codes & 0x8888u) << 7 & 0x80808080u;
-    const uint32_t bytes = magnitudes | signs;
-    low = __byte_perm(bytes, 0u, 0x1404u);
-    high = __byte_perm(bytes, 0u, 0x3424u);
+    const uint32_t signs = (step % 2 == 0 ? word << 4 : word) & 0x80808080u;
+    const uint32_t codes = signs | ((step % 2 == 0 ? word << 2 : word >> 2) & 0x1C1C1C1Cu);
+    const uint32_t power = (shift + 15u + 6u) * 0x04000400u;
+    low = multiply_halves(half2_of_e4m3(codes & 0xFFFFu), power);
+    high = multiply_halves(half2_of_e4m3(codes >> 16), power);
   }
 };
 
 __device__ __forceinline__ int largest_byte(uint32_t bytes) {
-  const uint32_t pairs = __vmaxu4(bytes, bytes >> 16);
-  return static_cast<int>(__vmaxu4(pairs, pairs >> 8) & 0xFFu);
+  const int low = max(static_cast<int>(bytes & 0xFFu), static_cast<int>(bytes >> 8 & 0xFFu));
+  return max(low, max(static_cast<int>(bytes >> 16 & 0xFFu), static_cast<int>(bytes >> 24)));
 }
 
 __device__ __forceinline__ int smallest_byte(uint32_t bytes) { return 255 - largest_byte(~bytes); }
@@ -73,18 +78,18 @@ __device__ __forceinline__ int smallest_byte(uint32_t bytes) { return 255 - larg
 // Whether fp16 can hold every group of a vector beside the largest: also false for a NaN scale (255).
 __device__ __forceinline__ bool scales_fit(uint32_t scales) {
   const int top = largest_byte(scales);
-  return top < 255 && top - smallest_byte(scales) <= 2 * Fp4Operand::kTop;
+  return top < 255 && top - smallest_byte(scales) <= Fp4Operand::kSpread;
 }
 
 __device__ __forceinline__ uint32_t group_shift(uint32_t scales, int group) {
   return (scales >> (8 * group) & 0xFFu) - largest_byte(scales) + Fp4Operand::kTop;
 }
 
-// 2^(top - 127 - kTop): what is left of the scales once the shifts are in the elements.
+// x * 2^(top - 127 - kTop): what is left of the scales once the shifts are in the elements.
 __device__ __forceinline__ float reference_scale(float x, uint32_t scales) {
   const int top = largest_byte(scales);
   const float power = __uint_as_float(top == 0 ? 0x00400000u : static_cast<uint32_t>(top) << 23);
-  return x * 0.0001220703125f * power;
+  return x * 0.001953125f * power;
 }
 
 }  // namespace dsa::hopper

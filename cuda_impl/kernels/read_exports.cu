@@ -73,6 +73,7 @@ void paged_scores(TensorView codes, TensorView weights, TensorView cache, Tensor
   a.max_length = scores.size(1);
   a.rows = rows;
   a.key_blocks = ceil_divide(a.max_length, kScoreThreads);
+  a.requests = block_table.size(0);
   a.max_pages = block_table.size(1);
   a.page_size = page_size;
   a.heads = heads;

@@ -1,118 +1,58 @@
 // Paged scoring on Hopper's matrix unit: the same scores as score.cuh, in another order of additions.
 //
-// One warpgroup takes a run of keys of one row (or of the two rows of one request). Tiles of 64 keys are
-// copied whole into a ring in shared memory; each warp turns its 16 keys into 16-bit operands in
-// registers, multiplies them with all heads' queries (in shared memory, staged once) and adds the heads
-// up. Products of fp8, fp4 and bf16 codes are exact and the unit accumulates in float32, so the result is
-// within the ieee-fp32 model; fp8 instructions would keep about 14 bits.
+// One block a processor takes an equal piece of all tiles (64 keys of a row, or of the two rows of one
+// request). Two warps copy tiles into a ring in shared memory, two convert the queries of the next rows, and each of several warpgroups turns its tile's keys into 16-bit operands in registers, multiplies
+// them with all heads' queries and adds the heads up. Products of fp8, fp4 and bf16 codes are exact and
+// the unit accumulates in float32, so the result is within the ieee-fp32 model; fp8 instructions would
+// keep about 14 bits.
 #pragma once
 
 #include <cmath>
 #include <cstdint>
 
 #include "hopper_operands.cuh"
+#include "hopper_query.cuh"
+#include "hopper_ring.cuh"
+#include "hopper_schedule.cuh"
 #include "score.cuh"
 
 #if defined(__CUDACC__)
 
 namespace dsa::hopper {
 
-constexpr int kThreads = 128;
-constexpr int kTileKeys = 64;
-constexpr int kHeads = 64;
-constexpr int kQueryBytes = kHeads * kHeadDim * 2;
-constexpr int kTableEntries = 64;
-constexpr int kMaxRun = (kTableEntries - 1) * kTileKeys;  // keys of one warpgroup: its pages fit the table
+constexpr int kWarpgroup = 128;
 
-template <class Operand>
-struct Ring {
-  uint4 values[Operand::kStages][kTileKeys * Operand::kValueBytes / 16];
-  uint32_t scales[Operand::kStages][Operand::kScaleBytes > 0 ? kTileKeys : 4];
-  uint64_t full[Operand::kStages];
+// How a block is made up for `Rows` rows at once. Registers: what is left to the warpgroup that feeds and
+// stages, and what each of the others gets; together no more than the block starts with.
+template <class Operand, int Rows>
+struct Shape {
+  static constexpr int kConsumers = Rows == 1 ? 4 : 3;
+  static constexpr int kThreads = kWarpgroup * (1 + kConsumers);
+  static constexpr int kFeedRegisters = 40;
+  static constexpr int kScoreRegisters = Rows == 1 ? 104 : 152;
+  static constexpr int kFeederThreads = 32 * kFeeders;
+  static constexpr int kStagers = kWarpgroup - kFeederThreads;
+  static constexpr int kSharedBytes = 224 * 1024;
+  static constexpr int kMostStages = 24;
+  static constexpr int kFit = static_cast<int>((kSharedBytes - sizeof(Queries<Operand, Rows>)) / (sizeof(Tile<Operand>) + 16));
+  // A stage is always read by the same warpgroup, and filled by the same warp: each sees all its phases.
+  static constexpr int kTurns = kFeeders * kConsumers;
+  static constexpr int kStages = (kFit < kMostStages ? kFit : kMostStages) / kTurns * kTurns;
+  static_assert(kStages > 0);
 };
 
 template <class Operand, int Rows>
 struct Shared {
-  uint32_t query[Rows][kQueryBytes / 4];
-  Ring<Operand> ring;
-  int32_t table[kTableEntries];
+  Ring<Operand, Shape<Operand, Rows>::kStages> ring;
+  Queries<Operand, Rows> queries;
+  ScheduleShared<Shape<Operand, Rows>::kThreads> schedule;
 };
 
-// Copies tiles of a run into the ring, in order; only thread 0 does anything.
-template <class Operand>
-struct Feeder {
-  Ring<Operand>& ring;
-  const int32_t* table;
-  const uint8_t* cache;
-  int64_t page_bytes;
-  int page_size;
-  int tiles;  // left to copy
-  int token;  // first token of the next tile in its page
-
-  __device__ void next(int stage) {
-    if (threadIdx.x != 0 || tiles == 0) return;
-    const uint8_t* page = cache + *table * page_bytes;
-    uint64_t* full = &ring.full[stage];
-    barrier_expect(full, kTileKeys * (Operand::kValueBytes + Operand::kScaleBytes));
-    copy_bulk(ring.values[stage], page + token * Operand::kValueBytes, kTileKeys * Operand::kValueBytes, full);
-    if constexpr (Operand::kScaleBytes > 0) {
-      const uint8_t* scales = page + static_cast<int64_t>(page_size) * Operand::kValueBytes;
-      copy_bulk(ring.scales[stage], scales + token * Operand::kScaleBytes, kTileKeys * Operand::kScaleBytes, full);
-    }
-    --tiles;
-    token += kTileKeys;
-    if (token == page_size) {
-      token = 0;
-      ++table;
-    }
-  }
-};
-
-// Queries of one row as the second operand: cores of 8 heads x 8 elements. Returns whether every head's
-// scales fit (always, for formats without grouped scales).
-template <class Operand>
-__device__ bool stage_query(const ScoreArguments& a, int64_t row, uint32_t* query) {
-  constexpr int kChunks = 4 * Operand::kChunks;
-  constexpr int kMine = kHeads * kChunks / kThreads;
-  const uint8_t* records = reinterpret_cast<const uint8_t*>(a.codes) + row * a.heads * Operand::kQueryBytes;
-  uint4 chunk[kMine];
-  uint32_t scales[kMine];
-  bool fit = true;
-#pragma unroll
-  for (int i = 0; i < kMine; ++i) {
-    const int flat = threadIdx.x + i * kThreads;
-    const int head = flat / kChunks;
-    const auto* words = reinterpret_cast<const uint32_t*>(records + head * Operand::kQueryBytes + flat % kChunks * 16);
-    const bool live = head < a.heads;
-    chunk[i] = live ? make_uint4(words[0], words[1], words[2], words[3]) : make_uint4(0u, 0u, 0u, 0u);
-    scales[i] = 0u;
-    if constexpr (Operand::kGrouped) {
-      if (live) scales[i] = *reinterpret_cast<const uint32_t*>(records + head * Operand::kQueryBytes + Operand::kValueBytes);
-      fit = fit && scales_fit(scales[i]);
-    }
-  }
-#pragma unroll
-  for (int i = 0; i < kMine; ++i) {
-    const int flat = threadIdx.x + i * kThreads;
-    const int head = flat / kChunks;
-    const int lane = flat % kChunks % 4;
-    const uint32_t shift = Operand::kGrouped ? group_shift(scales[i], lane) : 0u;
-#pragma unroll
-    for (int s = 0; s < Operand::kSteps; ++s) {
-      const int step = flat % kChunks / 4 * Operand::kSteps + s;
-      uint32_t low, high;
-      Operand::pairs(chunk[i], shift, s, low, high);
-      uint32_t* core = query + (2 * step * (kHeads / 8) + head / 8) * 32 + head % 8 * 4 + lane;
-      core[0] = low;
-      core[kHeads / 8 * 32] = high;
-    }
-  }
-  return fit;
-}
-
-// Rewrites the scores of a run whose scales 16-bit operands cannot hold, the plain way; `all`: every one.
-__device__ __noinline__ void rescore_wide(ScoreArguments a, int64_t row, int64_t first, int64_t end, bool all) {
-  for (int64_t column = first + threadIdx.x; column < end; column += kThreads) {
+// Scores the plain way those keys of a warp's part of a segment whose scales 16-bit operands cannot hold;
+// `all`: every one. `first` is the warp's first key in the segment's first tile of its warpgroup.
+__device__ __noinline__ void rescore_wide(ScoreArguments a, int64_t row, int64_t first, int64_t stride, int64_t end, bool all) {
+  const int lane = threadIdx.x % 32;
+  for (int64_t column = first + lane % 16 + lane / 16 * stride; column < end; column += 2 * stride) {
     float element[kHeadDim];
     const int64_t page = a.block_table[static_cast<int64_t>(a.request_of_row[row]) * a.max_pages + column / a.page_size];
     const int64_t scales = static_cast<int64_t>(a.page_size) * Fp4::kValueWords + column % a.page_size;
@@ -132,153 +72,197 @@ __device__ __noinline__ void rescore_wide(ScoreArguments a, int64_t row, int64_t
   }
 }
 
-namespace {
-
-// Block b covers rows Rows * (b % row_groups) onwards and keys run * (b / row_groups) onwards, so that
-// blocks in flight read the same keys for neighbouring rows. Pages are whole tiles. Columns at or past
-// a row's length get -inf.
+// Warpgroup `consumer` scores every kConsumers-th tile of the block's piece.
 template <class Operand, int Rows>
-__global__ void __launch_bounds__(kThreads, 3) score_kernel(ScoreArguments a, int run) {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  Shared<Operand, Rows>& shared = *dynamic_shared<Shared<Operand, Rows>>();
+__device__ inline void score_tiles(const ScoreArguments& a, Schedule<Rows> schedule, Shared<Operand, Rows>& shared,
+                                   int consumer) {
+  using S = Shape<Operand, Rows>;
   const int lane = threadIdx.x % 32;
   const int g = lane / 4;
   const int t = lane % 4;
-  const int first_of_warp = threadIdx.x / 32 * 16;
-  const int64_t row_groups = a.rows / Rows;
-  const int64_t row = blockIdx.x % row_groups * Rows;
-  const int64_t first = blockIdx.x / row_groups * run;
-  const int64_t stop = first + run < a.max_length ? first + run : a.max_length;
+  const int first_of_warp = threadIdx.x % kWarpgroup / 32 * 16;
+  // Lane t = 0 writes the score of key g of the warp's 16, lane t = 1 that of key g + 8.
+  const int mine = first_of_warp + 8 * (t % 2) + g;
 
-  int64_t length[Rows];
-  int64_t longest = 0;
+  const uint32_t full = held(shared_address(shared.ring.full)), empty = held(shared_address(shared.ring.empty));
+  Cursor<S::kStages> at{consumer, 0};
+  int skip = consumer;  // tiles until this warpgroup's next
+  Segment segment;
+  for (uint32_t number = 0; schedule.next(segment); ++number) {
+    const int buffer = number % 2;
+    const int64_t row = segment.group * Rows;
+    int length[Rows];
+    float* out[Rows];
 #pragma unroll
-  for (int r = 0; r < Rows; ++r) {
-    length[r] = a.lengths[row + r];
-    longest = length[r] > longest ? length[r] : longest;
-  }
-  const int64_t end = stop < longest ? stop : longest;
-  const int tiles = end > first ? static_cast<int>((end - first + kTileKeys - 1) / kTileKeys) : 0;
-
-  const int64_t first_page = first / a.page_size;
-  if (tiles > 0) {
-    const int64_t pages = (end - 1) / a.page_size - first_page + 1;
-    const int32_t* from = a.block_table + static_cast<int64_t>(a.request_of_row[row]) * a.max_pages + first_page;
-    for (int64_t i = threadIdx.x; i < pages; i += kThreads) shared.table[i] = from[i];
-  }
-  if (threadIdx.x == 0) {
+    for (int r = 0; r < Rows; ++r) {
+      length[r] = a.lengths[row + r];
+      out[r] = a.scores + (row + r) * a.max_length;
+    }
+    barrier_wait(shared_address(&shared.queries.full[buffer]), number / 2 % 2);
+    // Lane t adds up heads 8j + 2t and 8j + 2t + 1.
+    const StagedGroup<Operand, Rows>& staged = shared.queries.group[buffer];
+    float weight[Rows][16];
+    bool fit = true;
 #pragma unroll
-    for (int stage = 0; stage < Operand::kStages; ++stage) barrier_init(&shared.ring.full[stage]);
-    barrier_publish();
-  }
-  __syncthreads();
-  Feeder<Operand> feeder{shared.ring,  shared.table, reinterpret_cast<const uint8_t*>(a.cache),
-                         a.page_words * 4, a.page_size,  tiles,
-                         static_cast<int>(first - first_page * a.page_size)};
+    for (int r = 0; r < Rows; ++r) {
 #pragma unroll
-  for (int stage = 0; stage < Operand::kStages; ++stage) feeder.next(stage);
-
-  // Lane t adds up heads 8j + 2t and 8j + 2t + 1.
-  float weight[Rows][16];
-  bool fit = true;
-#pragma unroll
-  for (int r = 0; r < Rows; ++r) {
-    fit = stage_query<Operand>(a, row + r, shared.query[r]) && fit;
-#pragma unroll
-    for (int i = 0; i < 16; ++i) {
-      const int head = 8 * (i / 2) + 2 * t + i % 2;
-      const int64_t at = (row + r) * a.heads + head;
-      weight[r][i] = head < a.heads ? a.weights[at] : 0.0f;
-      if constexpr (Operand::kGrouped) {
-        if (head < a.heads) {
-          weight[r][i] = reference_scale(weight[r][i], a.codes[at * Fp4::kQueryWords + Fp4::kValueWords]);
+      for (int i = 0; i < 16; ++i) {
+        const int head = 8 * (i / 2) + 2 * t + i % 2;
+        weight[r][i] = staged.weights[r][head] * (1.0f / Operand::kRectified);
+        if constexpr (Operand::kGrouped) {
+          weight[r][i] = reference_scale(weight[r][i], staged.scales[r][head]);
+          fit = fit && scales_fit(staged.scales[r][head]);
         }
       }
     }
-  }
-  publish_to_matrix_unit();
-  __syncthreads();
-  const uint64_t query = operand(shared_address(shared.query), kHeads * 16, 128);
+    const uint64_t query = uniform(operand(shared_address(staged.operand), Rows * kHeads * 16, 128));
 
-  // Lane t = 0 writes the score of key g of the warp's 16, lane t = 1 that of key g + 8.
-  const int mine = first_of_warp + 8 * (t % 2) + g;
-  int stage = 0;
-  uint32_t parity = 0;
-  bool narrow = true;
-  for (int tile = 0; tile < tiles; ++tile) {
-    barrier_wait(&shared.ring.full[stage], parity);
-    uint4 chunk[2][Operand::kChunks];
-    uint32_t scales[2] = {0u, 0u};
+    bool narrow = true;
+    int i = skip;
+    for (; i < segment.count; i += S::kConsumers) {
+      const Tile<Operand>& tile = shared.ring.tile[at.stage];
+      barrier_wait(full + 8 * at.stage, at.parity);
+      uint4 chunk[2][Operand::kChunks];
+      uint32_t scales[2] = {0u, 0u};
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int key = first_of_warp + 8 * half + g;
+      for (int half = 0; half < 2; ++half) {
+        const int key = first_of_warp + 8 * half + g;
 #pragma unroll
-      for (int i = 0; i < Operand::kChunks; ++i) {
-        chunk[half][i] = shared.ring.values[stage][key * (Operand::kValueBytes / 16) + 4 * i + t];
+        for (int c = 0; c < Operand::kChunks; ++c) chunk[half][c] = tile.values[key * (Operand::kValueBytes / 16) + 4 * c + t];
+        if constexpr (Operand::kScaleBytes > 0) scales[half] = tile.scales[key];
       }
-      if constexpr (Operand::kScaleBytes > 0) scales[half] = shared.ring.scales[stage][key];
-    }
-    __syncthreads();  // everyone has read the stage
-    feeder.next(stage);
-    if (++stage == Operand::kStages) {
-      stage = 0;
-      parity ^= 1u;
-    }
+      __syncwarp();
+      if (lane == 0) barrier_arrive(empty + 8 * at.stage);
+      at.advance(S::kConsumers);
 
-    uint32_t key[8][4];
+      uint32_t key[8][4];
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const uint32_t shift = Operand::kGrouped ? group_shift(scales[half], t) : 0u;
+      for (int half = 0; half < 2; ++half) {
+        const uint32_t shift = Operand::kGrouped ? group_shift(scales[half], t) : 0u;
 #pragma unroll
-      for (int s = 0; s < 8; ++s) {
-        Operand::pairs(chunk[half][s / Operand::kSteps], shift, s % Operand::kSteps, key[s][half], key[s][half + 2]);
+        for (int s = 0; s < 8; ++s) {
+          Operand::pairs(chunk[half][s / Operand::kSteps], shift, s % Operand::kSteps, key[s][half], key[s][half + 2]);
+        }
       }
-    }
-#pragma unroll
-    for (int r = 0; r < Rows; ++r) {
-      float d[32] = {};
+      float d[Rows][32];
       products_begin();
 #pragma unroll
       for (int s = 0; s < 8; ++s) {
-        product<Operand::kBf16>(d, key[s], query + (r * kQueryBytes + s * 2 * kHeads * 16) / 16, s > 0);
+        product<Operand::kBf16>(d, key[s], query + s * 2 * Rows * kHeads * 16 / 16, s > 0);
       }
       products_commit();
       products_wait(d);
-      float sum[2][2] = {};
 #pragma unroll
-      for (int i = 0; i < 16; ++i) {
-        sum[0][i % 2] = fmaf(weight[r][i], relu(d[4 * (i / 2) + i % 2]), sum[0][i % 2]);
-        sum[1][i % 2] = fmaf(weight[r][i], relu(d[4 * (i / 2) + i % 2 + 2]), sum[1][i % 2]);
-      }
-      const float low = sum[0][0] + sum[0][1];
-      const float high = sum[1][0] + sum[1][1];
-      float score = (t % 2 ? high : low) + __shfl_xor_sync(full_warp, t % 2 ? low : high, 1);
-      score = score + __shfl_xor_sync(full_warp, score, 2);
-      const int64_t column = first + static_cast<int64_t>(tile) * kTileKeys + mine;
-      if (t < 2 && column < end) {
-        const uint32_t scale = t % 2 ? scales[1] : scales[0];
-        if constexpr (Operand::kGrouped) {
-          score = reference_scale(score, scale);
-          narrow = narrow && scales_fit(scale);
-        } else if constexpr (Operand::kScaleBytes > 0) {
-          score = score * __uint_as_float(scale);
+      for (int r = 0; r < Rows; ++r) {
+        float sum[2][2] = {};
+#pragma unroll
+        for (int h = 0; h < 16; ++h) {
+          sum[0][h % 2] = fmaf(weight[r][h], Operand::rectified(d[r][4 * (h / 2) + h % 2]), sum[0][h % 2]);
+          sum[1][h % 2] = fmaf(weight[r][h], Operand::rectified(d[r][4 * (h / 2) + h % 2 + 2]), sum[1][h % 2]);
         }
-        a.scores[(row + r) * a.max_length + column] = column < length[r] ? score : -INFINITY;
+        const float low = sum[0][0] + sum[0][1];
+        const float high = sum[1][0] + sum[1][1];
+        float score = (t % 2 ? high : low) + __shfl_xor_sync(full_warp, t % 2 ? low : high, 1);
+        score = score + __shfl_xor_sync(full_warp, score, 2);
+        const int column = (segment.first + i) * kTileKeys + mine;
+        if (t < 2 && column < length[r]) {
+          const uint32_t scale = t % 2 ? scales[1] : scales[0];
+          if constexpr (Operand::kGrouped) {
+            score = reference_scale(score, scale);
+            narrow = narrow && scales_fit(scale);
+          } else if constexpr (Operand::kScaleBytes > 0) {
+            score = score * __uint_as_float(scale);
+          }
+          out[r][column] = score;
+        }
       }
     }
-  }
-  if constexpr (Operand::kGrouped) {
-    const bool all = __syncthreads_or(!fit);
-    if (__syncthreads_or(!narrow) || all) {
+    __syncwarp();
+    if (lane == 0) barrier_arrive(shared_address(&shared.queries.empty[buffer]));
+    if constexpr (Operand::kGrouped) {
+      const bool all = __any_sync(full_warp, !fit);
+      if (all || __any_sync(full_warp, !narrow)) {
 #pragma unroll
-      for (int r = 0; r < Rows; ++r) rescore_wide(a, row + r, first, stop < length[r] ? stop : length[r], all);
+        for (int r = 0; r < Rows; ++r) {
+          const int64_t start = static_cast<int64_t>(segment.first + skip) * kTileKeys + first_of_warp;
+          const int64_t stop = static_cast<int64_t>(segment.first + segment.count) * kTileKeys;
+          rescore_wide(a, row + r, start, S::kConsumers * kTileKeys, stop < length[r] ? stop : length[r], all);
+        }
+      }
+    }
+    skip = i - segment.count;
+  }
+}
+
+// Threads of a block write -inf at and past the rows' lengths, a share of all cells each block.
+__device__ inline void fill_past_lengths(const ScoreArguments& a, int thread, int threads) {
+  constexpr int64_t kCells = 4096;
+  const int64_t chunks = (a.max_length + kCells - 1) / kCells;
+  for (int64_t unit = blockIdx.x; unit < a.rows * chunks; unit += gridDim.x) {
+    const int64_t row = unit / chunks, start = unit % chunks * kCells, length = a.lengths[row];
+    const int64_t stop = start + kCells < a.max_length ? start + kCells : a.max_length;
+    for (int64_t column = (start > length ? start : length) + thread; column < stop; column += threads) {
+      a.scores[row * a.max_length + column] = -INFINITY;
     }
   }
-#pragma unroll
-  for (int r = 0; r < Rows; ++r) {
-    for (int64_t column = (end > first ? end : first) + threadIdx.x; column < stop; column += kThreads) {
-      a.scores[(row + r) * a.max_length + column] = -INFINITY;
+}
+
+namespace {
+
+template <class Operand, int Rows>
+__global__ void __launch_bounds__(Shape<Operand, Rows>::kThreads, 1) score_kernel(ScoreArguments a) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  using S = Shape<Operand, Rows>;
+  Shared<Operand, Rows>& shared = *dynamic_shared<Shared<Operand, Rows>>();
+  if (threadIdx.x == 0) {
+    shared.ring.init();
+    for (int buffer = 0; buffer < 2; ++buffer) {
+      barrier_init(shared_address(&shared.queries.full[buffer]), S::kStagers);
+      barrier_init(shared_address(&shared.queries.empty[buffer]), 4 * S::kConsumers);
     }
+    barrier_init(shared_address(&shared.queries.fetched), 1);
+    barrier_publish();
+  }
+  const EarlyEntry early = threadIdx.x < S::kFeederThreads ? early_entry<Rows>(a) : EarlyEntry{~0u, 0};
+  bool ragged;
+  const Schedule<Rows> schedule = schedule_of_block<Rows, S::kThreads>(a, shared.schedule, ragged);
+
+  // The first group's queries are staged by all warps but those that start to feed.
+  constexpr int kAll = S::kThreads - S::kFeederThreads;
+  const int thread = static_cast<int>(threadIdx.x) - S::kFeederThreads;
+  if (threadIdx.x < kWarpgroup) {
+    shrink_to<S::kFeedRegisters>();
+    if (thread < 0) {
+      feed<Operand, Rows>(a, schedule, shared.ring, static_cast<int>(threadIdx.x) / 32, early);
+      return;
+    }
+    Schedule<Rows> ahead = schedule;
+    Segment segment;
+    bool more = ahead.next(segment);
+    if (more && thread == 0) fetch_group<Operand, Rows>(a, segment.group, shared.queries);
+    for (uint32_t number = 0; more; ++number) {
+      const int buffer = number % 2;
+      const int64_t group = segment.group;
+      if (number == 0) {
+        stage_group<Operand, Rows>(a, group, number, shared.queries, thread, kAll);
+        meet<1>(kAll);
+      } else {
+        barrier_wait(shared_address(&shared.queries.empty[buffer]), (number / 2 + 1) % 2);
+        stage_group<Operand, Rows>(a, group, number, shared.queries, thread, S::kStagers);
+        meet<2>(S::kStagers);
+      }
+      barrier_arrive(shared_address(&shared.queries.full[buffer]));
+      more = ahead.next(segment);
+      if (more && thread == 0) fetch_group<Operand, Rows>(a, segment.group, shared.queries);
+    }
+    if (ragged) fill_past_lengths(a, thread, S::kStagers);
+  } else {
+    grow_to<S::kScoreRegisters>();
+    if (schedule.left > 0) {
+      stage_group<Operand, Rows>(a, schedule.group, 0, shared.queries, thread, kAll);
+      announce<1>(kAll);
+    }
+    score_tiles<Operand, Rows>(a, schedule, shared, static_cast<int>(threadIdx.x) / kWarpgroup - 1);
   }
 #else
   __trap();  // launched only where the device is the one that this was compiled for
@@ -287,40 +271,32 @@ __global__ void __launch_bounds__(kThreads, 3) score_kernel(ScoreArguments a, in
 
 }  // namespace
 
-// Keys a warpgroup should take so that about `slots` of them fill the device once, in whole tiles.
-inline int keys_of_run(int64_t row_groups, int64_t max_length, int64_t slots) {
-  constexpr int64_t kLeast = 256, kMost = 2048;
-  const int64_t fair = row_groups * max_length / slots;
-  const int64_t clamped = fair < kLeast ? kLeast : fair > kMost ? kMost : fair;
-  return static_cast<int>((clamped + kTileKeys - 1) / kTileKeys * kTileKeys);
-}
-static_assert(kMaxRun >= 2048);
-
 template <class Operand, int Rows>
-void launch_rows(const ScoreArguments& a, int64_t slots, Stream stream) {
-  const int64_t row_groups = a.rows / Rows;
-  const int run = keys_of_run(row_groups, a.max_length, slots);
-  const int64_t blocks = row_groups * ((a.max_length + run - 1) / run);
-  launch("paged_scores (hopper)", score_kernel<Operand, Rows>, dim3(static_cast<unsigned>(blocks)), dim3(kThreads),
-         sizeof(Shared<Operand, Rows>), stream, a, run);
+void launch_rows(const ScoreArguments& a, int processors, Stream stream) {
+  const int64_t tiles = a.rows / Rows * ((a.max_length + kTileKeys - 1) / kTileKeys);
+  const int64_t blocks = tiles < processors ? tiles : processors;
+  launch("paged_scores (hopper)", score_kernel<Operand, Rows>, dim3(static_cast<unsigned>(blocks)),
+         dim3(Shape<Operand, Rows>::kThreads), sizeof(Shared<Operand, Rows>), stream, a);
 }
 
 // Scores by this file's kernel if the device and the sizes allow; returns whether it did. `paired`: rows
 // 2i and 2i + 1 belong to one request.
 template <class Operand>
 bool try_launch(const ScoreArguments& a, bool paired, Stream stream) {
-  if (a.heads > kHeads || a.page_size % kTileKeys != 0 || reinterpret_cast<uintptr_t>(a.cache) % 16 != 0) return false;
+  if (a.heads > kHeads || a.page_size % kTileKeys != 0) return false;
+  const auto unaligned = reinterpret_cast<uintptr_t>(a.cache) | reinterpret_cast<uintptr_t>(a.codes);
+  if ((unaligned | static_cast<uintptr_t>(a.heads * Operand::kQueryBytes)) % 16 != 0) return false;
+  if (a.rows * ((a.max_length + kTileKeys - 1) / kTileKeys) > 0x7FFFFFFF) return false;
   int device = 0, major = 0, minor = 0, processors = 0;
   check_cuda("device", cudaGetDevice(&device));
   check_cuda("compute capability", cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
   check_cuda("compute capability", cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device));
   check_cuda("processors", cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device));
   if (major != 9 || minor != 0) return false;
-  constexpr int64_t kPerProcessor = 4;
   if (paired && a.rows % 2 == 0) {
-    launch_rows<Operand, 2>(a, processors * kPerProcessor, stream);
+    launch_rows<Operand, 2>(a, processors, stream);
   } else {
-    launch_rows<Operand, 1>(a, processors * kPerProcessor, stream);
+    launch_rows<Operand, 1>(a, processors, stream);
   }
   return true;
 }

@@ -1,0 +1,105 @@
+// Queries in shared memory as the matrix unit's second operand, two groups deep: while one is used, the
+// next is converted.
+#pragma once
+
+#include <cstdint>
+
+#include "hopper.cuh"
+#include "hopper_operands.cuh"
+#include "hopper_schedule.cuh"
+
+#if defined(__CUDACC__)
+
+namespace dsa::hopper {
+
+constexpr int kHeads = 64;
+constexpr int kOperandBytes = kHeads * kHeadDim * 2;
+
+// All heads of a group's rows, row after row: columns of one operand. Heads past a row's are zero, with
+// weight zero.
+template <class Operand, int Rows>
+struct StagedGroup {
+  uint32_t operand[Rows * kOperandBytes / 4];  // cores of 8 heads x 8 elements, those of one element after another
+  float weights[Rows][kHeads];
+  uint32_t scales[Rows][Operand::kGrouped ? kHeads : 0];  // of the query, for grouped formats
+};
+
+template <class Operand, int Rows>
+struct Queries {
+  StagedGroup<Operand, Rows> group[2];
+  uint4 codes[Rows * kHeads * Operand::kQueryBytes / 16];  // of the next group, as they lie in memory
+  uint64_t full[2];
+  uint64_t empty[2];
+  uint64_t fetched;
+};
+
+// Bytes of a group's codes.
+template <class Operand, int Rows>
+__device__ __forceinline__ uint32_t group_bytes(const ScoreArguments& a) {
+  return Rows * static_cast<uint32_t>(a.heads) * Operand::kQueryBytes;
+}
+
+// One thread asks for the codes of a group; `queries.codes` is free.
+template <class Operand, int Rows>
+__device__ inline void fetch_group(const ScoreArguments& a, int64_t group, Queries<Operand, Rows>& queries) {
+  const uint32_t bytes = group_bytes<Operand, Rows>(a);
+  const uint32_t arrival = shared_address(&queries.fetched);
+  barrier_expect(arrival, bytes);
+  copy_bulk(shared_address(queries.codes), reinterpret_cast<const uint8_t*>(a.codes) + group * bytes, bytes, arrival);
+}
+
+// Converts what thread `thread` of `threads` (at least one a head) does of a fetched group. `use` counts
+// the groups fetched before it.
+template <class Operand, int Rows>
+__device__ inline void stage_group(const ScoreArguments& a, int64_t group, uint32_t use, Queries<Operand, Rows>& queries,
+                                   int thread, int threads) {
+  constexpr int kChunks = 4 * Operand::kChunks;
+  constexpr int kHeadCores = kHeads / 8;
+  StagedGroup<Operand, Rows>& staged = queries.group[use % 2];
+  float weight[Rows];
+#pragma unroll
+  for (int r = 0; r < Rows; ++r) weight[r] = thread < a.heads ? a.weights[(group * Rows + r) * a.heads + thread] : 0.0f;
+  barrier_wait(shared_address(&queries.fetched), use % 2);
+
+  const auto* records = reinterpret_cast<const uint8_t*>(queries.codes);
+  for (int flat = thread; flat < Rows * kHeads * kChunks; flat += threads) {
+    const int of_group = flat / (kHeads * kChunks);
+    const int head = flat / kChunks % kHeads;
+    const int lane = flat % kChunks % 4;
+    const uint8_t* record = records + (of_group * a.heads + head) * Operand::kQueryBytes;
+    uint4 chunk = make_uint4(0u, 0u, 0u, 0u);
+    uint32_t shift = 0u;
+    if (head < a.heads) {
+      const auto* words = reinterpret_cast<const uint32_t*>(record + flat % kChunks * 16);
+      chunk = make_uint4(words[0], words[1], words[2], words[3]);
+      if constexpr (Operand::kGrouped) {
+        shift = group_shift(*reinterpret_cast<const uint32_t*>(record + Operand::kValueBytes), lane);
+      }
+    }
+#pragma unroll
+    for (int s = 0; s < Operand::kSteps; ++s) {
+      const int step = flat % kChunks / 4 * Operand::kSteps + s;
+      uint32_t low, high;
+      Operand::pairs(chunk, shift, s, low, high);
+      const int first = (2 * step * Rows + of_group) * kHeadCores + head / 8;
+      uint32_t* core = staged.operand + first * 32 + head % 8 * 4 + lane;
+      core[0] = low;
+      core[Rows * kHeadCores * 32] = high;
+    }
+  }
+  if (thread < kHeads) {
+#pragma unroll
+    for (int r = 0; r < Rows; ++r) {
+      staged.weights[r][thread] = weight[r];
+      if constexpr (Operand::kGrouped) {
+        const uint8_t* record = records + (r * a.heads + thread) * Operand::kQueryBytes;
+        staged.scales[r][thread] = thread < a.heads ? *reinterpret_cast<const uint32_t*>(record + Operand::kValueBytes) : 0u;
+      }
+    }
+  }
+  publish_to_matrix_unit();
+}
+
+}  // namespace dsa::hopper
+
+#endif

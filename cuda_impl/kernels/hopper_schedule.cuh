@@ -1,0 +1,119 @@
+// Who scores what: all tiles of all rows in one line, cut into equal pieces, one for each block.
+//
+// A tile is 64 keys of a row, or of the two rows of one request ("group"). Only tiles below a row's length
+// count, so a long row among short ones is spread over as many blocks as its share of the work.
+#pragma once
+
+#include <cstdint>
+
+#include "block_scan.cuh"
+#include "hopper.cuh"
+#include "score.cuh"
+
+#if defined(__CUDACC__)
+
+namespace dsa::hopper {
+
+constexpr int kTileKeys = 64;
+
+// Tiles [first, first + count) of a group.
+struct Segment {
+  int64_t group;
+  int first;
+  int count;
+};
+
+template <int Rows>
+__device__ __forceinline__ int tiles_of(const int32_t* lengths, int64_t group) {
+  int longest = lengths[group * Rows];
+#pragma unroll
+  for (int r = 1; r < Rows; ++r) longest = max(longest, lengths[group * Rows + r]);
+  return (longest + kTileKeys - 1) / kTileKeys;
+}
+
+// A block's piece, walked group by group. Each role of the block has its own.
+template <int Rows>
+struct Schedule {
+  const int32_t* lengths;
+  uint32_t left;  // tiles
+  int64_t group;  // of the next tile
+  int first;
+  int request;  // of that group
+
+  __device__ bool next(Segment& segment) {
+    while (left > 0) {
+      const auto rest = static_cast<uint32_t>(tiles_of<Rows>(lengths, group) - first);
+      segment = {group, first, static_cast<int>(rest < left ? rest : left)};
+      ++group;
+      first = 0;
+      if (segment.count == 0) continue;
+      left -= segment.count;
+      return true;
+    }
+    return false;
+  }
+};
+
+// This block's share of `total` tiles; shares differ by one tile at most.
+struct Piece {
+  uint32_t start;
+  uint32_t tiles;
+};
+
+__device__ __forceinline__ Piece piece_of_block(uint32_t total) {
+  const uint32_t tiles = total / gridDim.x, more = total % gridDim.x;
+  return {tiles * blockIdx.x + (blockIdx.x < more ? blockIdx.x : more), tiles + (blockIdx.x < more ? 1u : 0u)};
+}
+
+template <int Threads>
+struct ScheduleShared {
+  uint32_t warp_tiles[Threads / 32];
+  int64_t group;
+  int first;
+  int request;
+};
+
+// Every thread of the block calls it; there are less than 2^31 tiles. `ragged`: some row is shorter than
+// `max_length`.
+template <int Rows, int Threads>
+__device__ inline Schedule<Rows> schedule_of_block(const ScoreArguments& a, ScheduleShared<Threads>& shared, bool& ragged) {
+  const auto groups = static_cast<uint32_t>(a.rows / Rows);
+  const uint32_t share = (groups + Threads - 1) / Threads;
+  const uint32_t from = threadIdx.x * share;
+  const uint32_t to = from + share < groups ? from + share : groups;
+  // Asked for before it is known to be needed: loads that wait for each other are what a short call costs.
+  const int request = from < groups ? a.request_of_row[static_cast<int64_t>(from) * Rows] : 0;
+  uint32_t own = 0;
+  bool mine_ragged = false;
+  for (uint32_t group = from; group < to; ++group) {
+    own += tiles_of<Rows>(a.lengths, group);
+#pragma unroll
+    for (int r = 0; r < Rows; ++r) mine_ragged = mine_ragged || a.lengths[static_cast<int64_t>(group) * Rows + r] < a.max_length;
+  }
+  const uint32_t inclusive = warp_inclusive_sum(own);
+  if (threadIdx.x % 32 == 31) shared.warp_tiles[threadIdx.x / 32] = inclusive;
+  ragged = __syncthreads_or(mine_ragged);
+  uint32_t total = 0, before = inclusive - own;
+#pragma unroll
+  for (int warp = 0; warp < Threads / 32; ++warp) {
+    if (warp < static_cast<int>(threadIdx.x / 32)) before += shared.warp_tiles[warp];
+    total += shared.warp_tiles[warp];
+  }
+  const auto [start, tiles_here] = piece_of_block(total);
+  if (before <= start && start < before + own) {
+    uint32_t group = from;
+    for (uint32_t tiles = tiles_of<Rows>(a.lengths, group); before + tiles <= start;) {
+      before += tiles;
+      tiles = tiles_of<Rows>(a.lengths, ++group);
+    }
+    shared.group = group;
+    shared.first = static_cast<int>(start - before);
+    shared.request = group == from ? request : a.request_of_row[static_cast<int64_t>(group) * Rows];
+  }
+  __syncthreads();
+  return {a.lengths, tiles_here, shared.group, shared.first, shared.request};
+}
+
+}  // namespace dsa::hopper
+
+#endif
