@@ -8,24 +8,27 @@ import numpy as np
 
 from dsa_crosscheck.compare.device.exact_products import HEAD_DIM, score_products
 
+CONFIRMED = 16
+
 
 def addition_groups(candidate: Any, large: float, small: float) -> list[list[int]] | None:
-    """Groups of elements in the order in which they join the running sum; None when no sequence explains it.
+    """Groups of elements in the order in which they join the running sum.
 
     ``small`` must be lost beside ``large`` wherever the two meet. Then large at a, -large at i and small at
-    j give small exactly when the group of j comes after those of a and i. The groups are read off a = 0
-    and confirmed with an element of every group: a tree looks like a sequence from one element, not from
-    all. Elements that come before the group of 0 are counted into it.
+    j give small exactly when the group of j comes after those of a and i. The groups are read off a = 0 and
+    confirmed with an element of each group, of ``CONFIRMED`` where there are more: a tree looks like a
+    sequence from one element, not from all. None when no sequence that begins with element 0 explains it.
     """
     groups = find_groups(survives(candidate, 0, large, small))
     if groups is None:
         return None
     place = places(groups)
-    for number, group in enumerate(groups):
+    for number in np.unique(np.linspace(0, len(groups) - 1, CONFIRMED).astype(int)):
+        anchor = groups[number][-1]
         later = place > np.maximum(place, number)[:, None]
-        seen = survives(candidate, group[-1], large, small)
+        seen = survives(candidate, anchor, large, small)
         alone = np.ones(HEAD_DIM, bool)
-        alone[group[-1]] = False
+        alone[anchor] = False
         if not np.array_equal(seen[np.ix_(alone, alone)], later[np.ix_(alone, alone)]):
             return None
     return groups
