@@ -12,7 +12,7 @@ from dsa_crosscheck.compare.device.exact_products import HEAD_DIM, score_product
 FRACTIONS = (0.25, 0.5, 0.5625, 0.75, -0.25, -0.75)
 """Of the last bit; 0.5625 is little more than half of it."""
 
-DIRECTIONS = {(1, 1): "nearest", (0, 0): "toward zero", (0, 1): "down", (1, 0): "up"}
+DIRECTIONS: dict[tuple[float, float], str] = {(1, 1): "nearest", (0, 0): "toward zero", (0, 1): "down", (1, 0): "up"}
 """By what 3/4 of a last bit adds to the size of a positive and of a negative sum, in last bits."""
 
 
@@ -59,7 +59,8 @@ def addend_direction(candidate: Any, power: float, spread: int, where: np.ndarra
         return None
     last = power * 2.0**-spread
     got = score_products(candidate, -power, 0.75 * last, (0, power))
-    return {(0.0,): "toward zero", (last,): "nearest"}.get(tuple(_values(got[where])), "mixed")
+    names: dict[tuple[float, ...], str] = {(0.0,): "toward zero", (last,): "nearest"}
+    return names.get(tuple(_values(got[where])), "mixed")
 
 
 def _values(array: np.ndarray) -> list[float]:
