@@ -10,7 +10,7 @@ import pytest
 import torch
 from candidates import case, judge, right
 
-from dsa_crosscheck.compare import cli
+from dsa_crosscheck.compare import cli, crosscheck
 from dsa_crosscheck.compare.call import Unsupported
 from dsa_crosscheck.compare.candidates import deepgemm
 from dsa_crosscheck.compare.candidates.deepgemm import DeepGemm
@@ -155,6 +155,13 @@ def test_a_report_says_how_it_stands_under_both_models(played: None) -> None:
     (note,) = report.notes
     assert note.startswith("the candidate declares tensor-core-fp8; its scores reach 0.0")
     assert "times the bound of ieee-fp32, which the conventions imply" in note
+
+
+def test_it_reads_only_what_its_rows_see(played: None) -> None:
+    report = crosscheck(case("deepgemm-fp8", context=1024, rows=6), DeepGemm(None), repeat=2, explain=False)
+    lines = {line.stage: line.verdict for line in report.stages}
+    assert lines.keys() == {"scores", "repeat: scores", "poison", "batch invariance"}
+    assert report.verdict.passed, str(report)
 
 
 def missing(capsys: pytest.CaptureFixture[str], *options: str) -> str:
