@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from dsa_crosscheck.compare.candidates.protocol import FUSED, STAGES, offers
 from dsa_crosscheck.compare.census import tie_census
 from dsa_crosscheck.compare.chance import chance_note
 from dsa_crosscheck.compare.comparable import CacheDescription, describe, disagreement
+from dsa_crosscheck.compare.declared import declared_model, implied_model
 from dsa_crosscheck.compare.diagnosis.evidence import Evidence
 from dsa_crosscheck.compare.diagnosis.explanation import Explanation
 from dsa_crosscheck.compare.environment import environment
@@ -29,7 +31,7 @@ from dsa_crosscheck.compare.stages.selection import SelectionOutcome, judge_sele
 from dsa_crosscheck.compare.verdict import Verdict, overall
 from dsa_crosscheck.reference.conventions import Conventions
 from dsa_crosscheck.reference.inputs import Inputs
-from dsa_crosscheck.reference.models import MODEL_OF_ROUNDING, model
+from dsa_crosscheck.reference.models import model
 from dsa_crosscheck.reference.presets import PRESETS
 from dsa_crosscheck.reference.presets import preset as named_preset
 
@@ -52,15 +54,15 @@ def crosscheck(
     ``preset``: conventions to judge by, a name or a record; the candidate's own when None.
     ``repeat``: how often scores and selections are made again, as far as a few seconds allow; 0 leaves
     out everything that needs a result twice (poison, guard bands, other batches).
-    ``bound``: an accumulator model's name; by default the one the conventions' score rounding
-    implies. ``explain``: look for the reasons of a failure. ``case`` and ``replay`` are shown in the
-    report; ``progress`` is told each stage.
+    ``bound``: an accumulator model's name; by default the one that the candidate declares, else the one
+    that the conventions' score rounding implies. ``explain``: look for the reasons of a failure. ``case``
+    and ``replay`` are shown in the report; ``progress`` is told each stage.
 
     Both sides get the same pooled keys to store, then the same cache bytes to score, then the same
     scores to select from. End to end, the candidate's own stages are chained and its selection is
     judged by float64 scores of its own bytes. A candidate that raises or returns something
     malformed fails that stage; one that declares a cache which disagrees with the inputs' is refused
-    and not run. Raises ``ValueError`` for an unknown preset or bound, a candidate that offers no
+    and not run. Raises ``ValueError`` for an unknown preset, bound or declared model, a candidate that offers no
     stage or returns an unknown kind of index, or a negative ``max_mismatches`` or ``repeat``.
     """
     if repeat < 0:
@@ -74,11 +76,13 @@ def crosscheck(
         )
     returned_kind(candidate)
     conventions = _conventions(candidate, preset)
-    rules = model(bound or MODEL_OF_ROUNDING[conventions.score_rounding])
+    rules = model(bound) if bound else declared_model(candidate, conventions)
     run = _Run(candidate, Setup(inputs, conventions, rules), offered, max_mismatches, progress)
     selection = None
     if not run.refused():
         run.stages()
+        if not bound:
+            run.judge_as_implied()
         selection = run.end_to_end()
         if repeat:
             run.results += check_repeatability(candidate, run.setup, run.outputs, repeat, progress)
@@ -147,6 +151,19 @@ class _Run:
                 self.results.append(StageResult(stage, fault.verdict, 0, 0, note=str(fault)))
             else:
                 self.results += CHECKS[stage].judge(self.outputs[stage], self.setup)
+
+    def judge_as_implied(self) -> None:
+        """Note how the scores stand under the model that the conventions imply, where another was declared."""
+        implied = implied_model(self.setup.conventions)
+        if "score" not in self.outputs or self.setup.model == implied:
+            return
+        other = replace(self.setup, model=implied, fed=self.setup.fed or self.setup)
+        (line,) = CHECKS["score"].judge(self.outputs["score"], other)
+        if line.factor is not None:
+            self.notes.append(
+                f"the candidate declares {self.setup.model.name}; its scores reach {line.factor:.3g} times the bound "
+                f"of {implied.name}, which the conventions imply"
+            )
 
     def error(self) -> dict[str, float]:
         """Global measures of the candidate's scores, for comparison with other tools; they decide nothing."""

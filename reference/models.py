@@ -81,9 +81,17 @@ class AccumulatorModel:
             max(R, P) <= X = (sum |q_d k_d| + |q . k|) / 2 <= (N + |q . k|) / 2,
 
         plus the cuts made before. With n = terms - m + ceil(terms / m) the error is at most
-        c (m P + n X) / (1 - c n), whatever the direction of the cuts. Source of
-        the unit: M. Fasi, N. J. Higham, M. Mikaitis, S. Pranesh, Numerical behavior of NVIDIA tensor
-        cores, PeerJ Computer Science 7:e330, 2021.
+        c (m P + n X) / (1 - c n), whatever the direction of the cuts. It grows as m falls, since
+        P <= X: a unit that takes more products at once is covered. So is one that also rounds the sum of
+        an instruction to that many bits in the direction of its cuts, since two cuts to multiples of
+        powers of two are one cut to the larger. Source of the unit: M. Fasi, N. J. Higham, M. Mikaitis,
+        S. Pranesh, Numerical behavior of NVIDIA tensor cores, PeerJ Computer Science 7:e330, 2021.
+
+        Ordinary float32 sums do not cover such a unit, even with 24 bits: a rounding to nearest is off by
+        half a last bit of one sum, a cut by a whole one of the largest addend, for every addend. They do
+        when it keeps at least 26 bits while it adds, takes m >= 8 products and returns float32. With
+        t = terms / m instructions the cuts are then at most (terms + t) 2^-25 X and those of the results
+        t 2^-23 X: for 128 terms at most (64 + t / 2 + 2 t) u X <= 104 u N, below gamma_130 N.
 
         ``ValueError`` when the accumulator is too narrow for a bound: c n >= 1.
         """
@@ -129,6 +137,12 @@ _ROWS = (
         "tensor-core-fp8",
         "exact fp8 products added in a matrix unit that keeps 14 bits, float32 after it",
         accumulator_bits=14,
+    ),
+    AccumulatorModel(
+        "tensor-core-fp16",
+        "exact fp16 or bf16 products added in a matrix unit that keeps 24 bits, four or more at once, float32 after it",
+        accumulator_bits=24,
+        accumulate=4,
     ),
 )
 

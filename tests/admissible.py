@@ -125,14 +125,19 @@ def matrix_unit(
     cut: Callable[[Array], Array] = np.trunc,
     shuffle: bool = True,
     width: int = 32,
+    result_bits: int | None = None,
 ) -> Array:
-    """Exact products, ``width`` an instruction, cut with the running sum to ``bits`` bits of the largest of them."""
+    """Exact products, ``width`` an instruction, cut with the running sum to ``bits`` bits of the largest of them.
+
+    ``result_bits``: what each instruction's sum is cut to.
+    """
     products = a.astype(np.float64) * b
     if shuffle:
         (products,) = shuffled(rng, products)
     running = np.zeros((products.shape[0], *products.shape[2:]))
     for start in range(0, products.shape[1], width):
         running = cut_sum(np.concatenate([products[:, start : start + width], running[:, None]], axis=1), bits, cut)
+        running = running if result_bits is None else cut_sum(running[:, None], result_bits, cut)
     return cut_sum(running[:, None], bits, cut).astype(np.float32)
 
 

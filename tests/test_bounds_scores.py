@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
+from itertools import product as all_of
 
 import admissible as arithmetic
 import numpy as np
@@ -188,12 +190,42 @@ def test_adversarial_order_nearly_reaches_the_bound_of_any_order() -> None:
 def test_adversarial_products_nearly_reach_the_bound_of_a_matrix_unit() -> None:
     o = lost_one_by_one(0.98 * 2.0**-13)
     row = model("tensor-core-fp8")
-    shape = (1, DIM, 1)
-    got = arithmetic.matrix_unit(
-        o.query.T.reshape(shape), o.key.reshape(shape), np.random.default_rng(0), bits=14, shuffle=False
-    )
-    ratio = o.ratio(got[0], row)
+    ratio = o.ratio(fixed_unit(o, 14), row)
     assert 0.85 < ratio <= 1.0, ratio
+
+
+@pytest.mark.parametrize("width", [4, 8, 16, 32, 128])
+def test_wider_instructions_and_rounded_results_stay_within_the_bound_of_narrow_ones(width: int) -> None:
+    row = model("tensor-core-fp16")
+    adversary = lost_one_by_one(0.98 * 2.0**-23)
+    assert 0.3 < adversary.ratio(fixed_unit(adversary, 24, width=width), row) <= 1.0
+    for bits, kind in all_of((24, 26), ("one-sign", "octaves")):
+        o = operands(kind, width)
+        got = unit_kernel(o, 60, bits=bits, width=width, result_bits=24)
+        assert o.ratio(got, row) <= 1.0
+
+
+@pytest.mark.parametrize("width", [8, 16, 32])
+def test_two_bits_more_than_float32_while_adding_stay_within_the_bound_of_float32(width: int) -> None:
+    row = model("ieee-fp32")
+    # Lost one by one, and sums that lose a whole last bit with every instruction.
+    for rest in (0.98 * 2.0**-25, 2.0**-23 / width * 0.98):
+        adversary = lost_one_by_one(rest)
+        assert 0.05 < adversary.ratio(fixed_unit(adversary, 26, width=width, result_bits=24), row) <= 1.0
+    for kind in KINDS[:4]:
+        o = operands(kind, width)
+        assert o.ratio(unit_kernel(o, 60, bits=26, width=width, result_bits=24), row) <= 1.0
+
+
+def unit_kernel(o: Operands, count: int, **unit: int) -> Array:
+    """Scores [count] of kernels whose matrix unit takes the elements in random order, a third for each of ``CUTS``."""
+    rng = np.random.default_rng(11)
+    out = np.empty(count, np.float32)
+    for way, part in arithmetic.parts(count, len(CUTS)):
+        dot = partial(arithmetic.matrix_unit, cut=CUTS[way], **unit)
+        product = np.maximum(products(o, dot, part.stop - part.start, rng, early=False), 0)
+        out[part] = arithmetic.fused_chain(product, np.broadcast_to(o.weights, product.shape), rng) * o.key_scale
+    return out
 
 
 def _bf16_accumulator() -> tuple[Operands, Array]:
@@ -231,11 +263,27 @@ def _bf16_head_sum() -> tuple[Operands, Array]:
     return o, np.atleast_1d(in_order(o.weights, np.ones(HEADS, np.float32), arithmetic.to_bf16))
 
 
-def _ten_bits() -> tuple[Operands, Array]:
-    o = lost_one_by_one(0.98 * 2.0**-9)
+def fixed_unit(o: Operands, bits: int, **unit: int) -> Array:
+    """Score [1] of one head by a matrix unit that takes the elements in order and cuts toward zero."""
     shape = (1, DIM, 1)
     rng = np.random.default_rng(0)
-    return o, arithmetic.matrix_unit(o.query.T.reshape(shape), o.key.reshape(shape), rng, bits=10, shuffle=False)[0]
+    query, key = o.query.T.reshape(shape), o.key.reshape(shape)
+    return arithmetic.matrix_unit(query, key, rng, bits=bits, shuffle=False, **unit)[0]
+
+
+def _ten_bits() -> tuple[Operands, Array]:
+    o = lost_one_by_one(0.98 * 2.0**-9)
+    return o, fixed_unit(o, 10)
+
+
+def _twenty_two_bits() -> tuple[Operands, Array]:
+    o = lost_one_by_one(0.98 * 2.0**-21)
+    return o, fixed_unit(o, 22, width=16)
+
+
+def _cut_at_24_bits() -> tuple[Operands, Array]:
+    o = lost_one_by_one(0.98 * 2.0**-23)
+    return o, fixed_unit(o, 24, width=16)
 
 
 OUTSIDE = {
@@ -245,7 +293,9 @@ OUTSIDE = {
     "bf16 scores for fp16": ("fp16-scores", _bf16_scores),
     "scores cut, not rounded": ("bf16-scores", _truncated_scores),
     "bf16 running sum over heads": ("bf16-chain", _bf16_head_sum),
+    "addends cut at 24 bits": ("ieee-fp32", _cut_at_24_bits),
     "ten bits for fourteen": ("tensor-core-fp8", _ten_bits),
+    "22 bits for 24": ("tensor-core-fp16", _twenty_two_bits),
 }
 
 

@@ -18,6 +18,7 @@ GROUP = "dsa_crosscheck.candidates"
 BUILT_IN: dict[str, str] = {
     "emulated": "dsa_crosscheck.compare.candidates.kernels:Emulated",
     "cuda": "dsa_crosscheck.compare.candidates.kernels:Cuda",
+    "deepgemm": "dsa_crosscheck.compare.candidates.deepgemm:DeepGemm",
     "unfused": "dsa_crosscheck.compare.candidates.unfused:Unfused",
     "transformers-v4": "dsa_crosscheck.compare.candidates.transformers_v4:TransformersV4",
 }

@@ -36,7 +36,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     option(
         "--candidate",
         default="emulated",
-        help="emulated, unfused, transformers-v4, a plug-in, or package.module:object (default: %(default)s)",
+        help="emulated, cuda, deepgemm, unfused, transformers-v4, a plug-in, or package.module:object "
+        "(default: %(default)s)",
     )
     option(
         "--preset",
@@ -57,7 +58,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="keys to select (default: a case file's own, else the preset's, at most a quarter of the keys)",
     )
     option("--seed", type=int, metavar="S", help="seed of a generated case (default: 0)")
-    option("--bound", metavar="MODEL", help="accumulator model (default: the one the conventions imply)")
+    option(
+        "--bound",
+        metavar="MODEL",
+        help="accumulator model (default: the one the candidate declares, else the one the conventions imply)",
+    )
     option(
         "--repeat",
         type=int,
