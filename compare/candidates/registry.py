@@ -19,6 +19,7 @@ BUILT_IN: dict[str, str] = {
     "emulated": "dsa_crosscheck.compare.candidates.kernels:Emulated",
     "cuda": "dsa_crosscheck.compare.candidates.kernels:Cuda",
     "unfused": "dsa_crosscheck.compare.candidates.unfused:Unfused",
+    "sglang": "dsa_crosscheck.compare.candidates.sglang:Sglang",
     "transformers-v4": "dsa_crosscheck.compare.candidates.transformers_v4:TransformersV4",
 }
 """Built-in candidates: classes called with the conventions to follow, or None for their own."""

@@ -36,7 +36,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     option(
         "--candidate",
         default="emulated",
-        help="emulated, unfused, transformers-v4, a plug-in, or package.module:object (default: %(default)s)",
+        help="emulated, cuda, unfused, sglang, transformers-v4, a plug-in, or package.module:object "
+        "(default: %(default)s)",
     )
     option(
         "--preset",
