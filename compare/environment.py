@@ -7,7 +7,7 @@ import os
 import platform
 from importlib.metadata import PackageNotFoundError, version
 
-PACKAGES = ("dsa-crosscheck", "numpy", "jax", "jaxlib", "torch", "apache-tvm-ffi", "xarray", "transformers")
+PACKAGES = ("dsa-crosscheck", "numpy", "jax", "jaxlib", "torch", "apache-tvm-ffi", "xarray", "transformers", "sglang")
 
 
 def environment() -> dict[str, object]:

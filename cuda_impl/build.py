@@ -70,7 +70,8 @@ def emulated_library(sources: Sequence[Path] | None = None) -> Path:
     """
     units = translation_units() if sources is None else tuple(Path(s).resolve() for s in sources)
     compiler = _compiler()
-    library = cache_dir() / f"emulated-{_key(units, compiler, (*EMULATED_FLAGS, str(os.environ.get('CXX'))))}.so"
+    flags = (*EMULATED_FLAGS, str(os.environ.get("CXX")))
+    library = cache_dir() / f"emulated-{_key(units, compiler, flags, _headers())}.so"
     if library.exists():
         return library
     library.parent.mkdir(parents=True, exist_ok=True)
@@ -113,20 +114,28 @@ def target_flag(arch: str) -> str:
 def load_cuda(arch: str) -> tvm_ffi.Module:
     """The module of the kernels for a GPU of ``arch`` (such as ``sm_90``), built when first asked for.
 
-    Cached like the emulated one, by sources, flags and nvcc. Raises ``BuildError`` without nvcc.
+    Cached and raising as in ``load_cuda_units``.
+    """
+    return load_cuda_units(arch, translation_units(), (*CUDA_FLAGS, target_flag(arch)), _headers())
+
+
+def load_cuda_units(name: str, units: Sequence[Path], flags: Sequence[str], headers: Sequence[Path]) -> tvm_ffi.Module:
+    """The module of CUDA sources ``units`` under nvcc's ``flags``, built when first asked for.
+
+    ``name`` begins the file's name. Cached like the emulated one, by sources, ``headers`` (files they
+    include), flags and nvcc. Raises ``BuildError`` without nvcc or with what it reports.
     """
     compiler = nvcc()
-    units = translation_units()
-    library = cache_dir() / f"{arch}-{_key(units, compiler, (*CUDA_FLAGS, target_flag(arch)))}.so"
+    library = cache_dir() / f"{name}-{_key(units, compiler, flags, headers)}.so"
     if not library.exists():
         library.parent.mkdir(parents=True, exist_ok=True)
         with _lock(library.with_suffix(".lock")):
             if not library.exists():
-                _build_cuda(units, compiler, arch, library)
+                _build_cuda(units, compiler, flags, library)
     return _load(library)
 
 
-def _build_cuda(units: Sequence[Path], compiler: Path, arch: str, library: Path) -> None:
+def _build_cuda(units: Sequence[Path], compiler: Path, flags: Sequence[str], library: Path) -> None:
     import tvm_ffi.libinfo
 
     includes = [f"-I{path}" for path in tvm_ffi.libinfo.include_paths()]
@@ -134,8 +143,7 @@ def _build_cuda(units: Sequence[Path], compiler: Path, arch: str, library: Path)
     with tempfile.TemporaryDirectory(dir=library.parent, prefix="building-") as scratch:
         built = Path(scratch) / library.name
         link = ["-shared", str(runtime), f"-Xlinker=-rpath={runtime.parent}"]
-        command = [str(compiler), *CUDA_FLAGS, target_flag(arch), *includes, *map(str, units), *link, "-o", str(built)]
-        _run(command)
+        _run([str(compiler), *flags, *includes, *map(str, units), *link, "-o", str(built)])
         os.replace(built, library)
 
 
@@ -172,7 +180,12 @@ def _compiler() -> Path:
     return Path(found).resolve()
 
 
-def _key(units: Sequence[Path], compiler: Path, flags: Sequence[str]) -> str:
+def _headers() -> list[Path]:
+    """What the project's own sources may include."""
+    return sorted(p for folder in (KERNELS, SIMT) for p in folder.iterdir() if p.suffix in (".cuh", ".h"))
+
+
+def _key(units: Sequence[Path], compiler: Path, flags: Sequence[str], headers: Sequence[Path]) -> str:
     """Digest of everything the library depends on.
 
     The compiler enters by path, size and time of change: asking it for its version would start it.
@@ -183,7 +196,6 @@ def _key(units: Sequence[Path], compiler: Path, flags: Sequence[str]) -> str:
     status = compiler.stat()
     facts = (tuple(flags), str(compiler), status.st_size, status.st_mtime_ns)
     digest.update(repr((*facts, version("apache-tvm-ffi"))).encode())
-    headers = sorted(p for folder in (KERNELS, SIMT) for p in folder.iterdir() if p.suffix in (".cuh", ".h"))
     for path in (*units, *headers):
         content = path.read_bytes()
         digest.update(f"{path.name} {len(content)}\n".encode())

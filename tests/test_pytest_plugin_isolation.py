@@ -120,6 +120,7 @@ def test_the_built_in_gpu_candidate_is_isolated_by_name() -> None:
     from dsa_crosscheck.compare.testing.whole import on_gpu
 
     assert on_gpu("cuda")
+    assert on_gpu("sglang")
     assert not on_gpu("emulated")
 
 

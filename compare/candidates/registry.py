@@ -20,6 +20,7 @@ BUILT_IN: dict[str, str] = {
     "cuda": "dsa_crosscheck.compare.candidates.kernels:Cuda",
     "deepgemm": "dsa_crosscheck.compare.candidates.deepgemm:DeepGemm",
     "unfused": "dsa_crosscheck.compare.candidates.unfused:Unfused",
+    "sglang": "dsa_crosscheck.compare.candidates.sglang:Sglang",
     "transformers-v4": "dsa_crosscheck.compare.candidates.transformers_v4:TransformersV4",
 }
 """Built-in candidates: classes called with the conventions to follow, or None for their own."""

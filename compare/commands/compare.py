@@ -36,7 +36,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     option(
         "--candidate",
         default="emulated",
-        help="emulated, cuda, deepgemm, unfused, transformers-v4, a plug-in, or package.module:object "
+        help="emulated, cuda, deepgemm, sglang, unfused, transformers-v4, a plug-in, or package.module:object "
         "(default: %(default)s)",
     )
     option(

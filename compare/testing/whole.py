@@ -64,4 +64,4 @@ def assert_crosscheck(
 
 def on_gpu(candidate: Any) -> bool:
     """Whether a candidate, made or not, runs on a GPU, where a fault may cost the process."""
-    return candidate in ("cuda", "deepgemm") or str(getattr(candidate, "device", "cpu")).startswith("cuda")
+    return candidate in ("cuda", "deepgemm", "sglang") or str(getattr(candidate, "device", "cpu")).startswith("cuda")

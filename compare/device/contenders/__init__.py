@@ -1,0 +1,1 @@
+"""Implementations whose kernels are timed beside ours, a file each."""
