@@ -41,9 +41,18 @@ def _accumulator(args: argparse.Namespace) -> tuple[dict[str, Any], str, int]:
     return {"accumulator": records}, module.render(records), 0
 
 
+def _sanitizer(args: argparse.Namespace) -> tuple[dict[str, Any], str, int]:
+    from dsa_crosscheck.compare.device import sanitizer
+
+    found = sanitizer.measure()
+    failed = any(not tool["passed"] for tool in found["tools"])
+    return {"sanitizer": found}, sanitizer.render(found), 1 if failed else 0
+
+
 FACTS = (
     Fact("memory", "bytes that one scoring call takes, ours and unfused", _memory),
     Fact("accumulator", "how many bits a scorer keeps of its sums", _accumulator, _accumulator_options),
+    Fact("sanitizer", "every kernel under compute-sanitizer, with planted faults that it must find", _sanitizer),
 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -10,8 +11,9 @@ from dsa_crosscheck.compare.candidates.kernels import Cuda
 from dsa_crosscheck.compare.candidates.unfused import Unfused
 from dsa_crosscheck.compare.device.predicted import predicted_bytes
 from dsa_crosscheck.compare.device.sizes import CONVENTIONS, HEAD_DIM, HEADS, PAGE
+from dsa_crosscheck.reference.conventions import Conventions
 
-PATHS = {"cuda": Cuda, "unfused": Unfused}
+PATHS: dict[str, Callable[[Conventions], Any]] = {"cuda": Cuda, "unfused": Unfused}
 SIZES = ((6144, 5632), (1024, 32768), (1024, 262144))
 """Rows and keys: the sizes at which the unfused path first failed its users, then 131,072 and 1,048,576 tokens."""
 FORMAT = "fp8"
