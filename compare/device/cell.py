@@ -11,6 +11,7 @@ import torch
 
 from dsa_crosscheck.compare.call import Unsupported
 from dsa_crosscheck.compare.device.contenders import Contender
+from dsa_crosscheck.compare.device.ratios import ratios_to
 from dsa_crosscheck.compare.device.sizes import input_sets
 from dsa_crosscheck.compare.device.stages import Stage
 from dsa_crosscheck.compare.device.timing import Replay, in_turns
@@ -29,9 +30,9 @@ def measure(
 ) -> Cell:
     """Check and time ``contenders`` on inputs that no cache holds, all of them on the same ones.
 
-    Ratios are those of the first contender that could be had: its time over each other's, the median of
-    the ratios of a turn. A contender that does not do this format is passed over; one that can't be had,
-    or for which the device is too small, is left out with the reason.
+    Ratios are those of the first contender that could be had, its time over each other's. A contender that
+    does not do this format is passed over; one that can't be had, or for which the device is too small, is
+    left out with the reason.
     """
     cell = Cell()
     first = stage.batch(format_name, shape, 0, device)
@@ -57,16 +58,10 @@ def measure(
             cell.left_out.append({"candidate": one.name, **common, "why": why})
     seconds = in_turns(replays)
     for name in replays:
-        cell.entries.append(
-            {
-                "candidate": name,
-                **common,
-                **_rates(first, seconds[name], copy_rate),
-                "input_sets": sets,
-                "ratio_to": _ratios(seconds, name),
-                **verdicts[name],
-            }
-        )
+        rates = _rates(first, seconds[name], copy_rate)
+        cell.entries.append({"candidate": name, **common, **rates, "input_sets": sets, **verdicts[name]})
+    for number, entry in enumerate(cell.entries):
+        entry["ratio_to"] = ratios_to(entry, cell.entries) if number == 0 else {}
     return cell
 
 
@@ -83,11 +78,3 @@ def _rates(batch: Any, seconds: list[float], copy_rate: float) -> dict[str, Any]
     if batch.flops:
         rates |= {"flops": batch.flops, "flops_per_second": batch.flops / median}
     return rates
-
-
-def _ratios(seconds: dict[str, list[float]], name: str) -> dict[str, float]:
-    """Median over turns of the time of ``name`` over each other's; none unless ``name`` comes first."""
-    if name != next(iter(seconds)):
-        return {}
-    mine = np.array(seconds[name])
-    return {other: float(np.median(mine / theirs)) for other, theirs in seconds.items() if other != name}
