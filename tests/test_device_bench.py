@@ -19,6 +19,7 @@ from dsa_crosscheck.compare import cli
 from dsa_crosscheck.compare.device import bench, cell, memory, record
 from dsa_crosscheck.compare.device.batches import ScoreShape, SelectShape, StoreShape
 from dsa_crosscheck.compare.device.contenders import contenders_named
+from dsa_crosscheck.compare.device.contenders import cuda as cuda_contender
 from dsa_crosscheck.compare.device.contenders import unfused as unfused_contender
 from dsa_crosscheck.compare.device.stages import STAGES
 from dsa_crosscheck.compare.device.table import render_record
@@ -101,6 +102,18 @@ def test_who_cannot_be_had_is_named_with_the_reason(clock: type[Clock], monkeypa
     assert cell.measure(SCORE, "bf16", ScoreShape(1, 64), contenders_named(["deepgemm"]), 1e12, "cpu") == cell.Cell()
 
 
+def test_our_own_failure_is_not_left_out(clock: type[Clock], monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(batch: object) -> None:
+        raise TypeError("broken")
+
+    monkeypatch.setattr(unfused_contender, "score", broken)
+    found = cell.measure(SCORE, "fp8", ScoreShape(1, 64), contenders_named(["unfused"]), 1e12, "cpu")
+    assert found.left_out[0]["why"] == "TypeError: broken"
+    monkeypatch.setattr(cuda_contender, "score", broken)
+    with pytest.raises(TypeError, match="broken"):
+        cell.measure(SCORE, "fp8", ScoreShape(1, 64), contenders_named(["cuda"]), 1e12, "cpu")
+
+
 def test_unfused_is_left_out_where_its_prediction_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     batch = SCORE.batch("fp8", ScoreShape(1, 64), 0, "cpu")
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (1000, 2000))
@@ -133,11 +146,18 @@ def test_record_table_and_dataset(made: dict[str, Any], tmp_path: Path) -> None:
     assert [e["candidate"] for e in made["left_out"]] == ["deepgemm"]
     assert failures(made) == []
     text = render_record(made)
-    assert max(len(line) for line in text.splitlines()) <= 120
+    assert max(len(line) for line in text.splitlines()[4:-1]) <= 100
     assert "…" not in text
-    for line in ("2 x 128 x 2", "2 x 300 k 32", "unfused 0.50", "deepgemm score fp8 2 x 128 x 2 left out: "):
+    for line in ("2 x 128 x 2", "2 x 300 k 32", "deepgemm score fp8 2 x 128 x 2 left out: "):
         assert line in text
     assert "WRONG" not in text
+    (first,) = [
+        line.split()
+        for line in text.splitlines()
+        if line.startswith("unfused") and " fp8 2 x 128 x 2 " in " ".join(line.split())
+    ]
+    assert first[7] == "10.0"
+    assert first[-4] == "0.50"
     record.write(tmp_path / "made.json", made)
     assert len(cost_records(tmp_path)) == len(made["cost"])
     dataset = cost_device.dataset_of(made)

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from dsa_crosscheck.compare.call import Unsupported
 from dsa_crosscheck.compare.device.contenders import Contender
 from dsa_crosscheck.compare.device.ratios import ratios_to
 from dsa_crosscheck.compare.device.sizes import input_sets
 from dsa_crosscheck.compare.device.stages import Stage
 from dsa_crosscheck.compare.device.timing import Replay, in_turns
+from dsa_crosscheck.compare.device.verdicts import OURS
 
 
 @dataclass
@@ -31,8 +31,8 @@ def measure(
     """Check and time ``contenders`` on inputs that no cache holds, all of them on the same ones.
 
     Ratios are those of the first contender that could be had, its time over each other's. A contender that
-    does not do this format is passed over; one that can't be had, or for which the device is too small, is
-    left out with the reason.
+    does not do this format is passed over; one that can't be had, for which the device is too small, or that
+    fails is left out with the reason. Whatever our own raises is raised, if the device is large enough.
     """
     cell = Cell()
     first = stage.batch(format_name, shape, 0, device)
@@ -53,7 +53,9 @@ def measure(
             verdict = judge(own[0])
             replays[one.name] = Replay(calls)
             verdicts[one.name] = verdict
-        except (ImportError, Unsupported, torch.OutOfMemoryError) as error:
+        except Exception as error:  # a peer's library may fail in ways of its own; the record says how
+            if one.name == OURS and not isinstance(error, torch.OutOfMemoryError):
+                raise
             why = f"{type(error).__name__}: {error}".split("\n")[0]
             cell.left_out.append({"candidate": one.name, **common, "why": why})
     seconds = in_turns(replays)

@@ -10,7 +10,7 @@ PRESET_OF = {"fp8": "sglang-v4-fp8", "bf16": "sglang-v4-bf16", "fp4": "sglang-v4
 """Whose conventions a format has."""
 CONVENTIONS = {name: PRESETS[preset].conventions for name, preset in PRESET_OF.items()}
 L2_BYTES = 60 << 20
-"""The cache of an H200, the largest there is; inputs are rotated until together they are three times that."""
+"""No less than an H200's cache; inputs are rotated until together they are more than three times that."""
 
 
 def input_sets(read_bytes: int) -> int:

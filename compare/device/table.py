@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from dsa_crosscheck.compare.device.ratios import WORK
 from dsa_crosscheck.compare.device.verdicts import failure
 from dsa_crosscheck.compare.studies.text_table import text_table
 
-COLUMNS = ["candidate", "format", "shape", "us", "of copy", "TFLOP/s", "ratio to", "checked"]
+COLUMNS = ["candidate", "format", "shape", "us", "of copy", "TFLOP/s", "ratio", "checked"]
 LABELS = 3
 
 
@@ -18,10 +19,15 @@ def render_record(record: Mapping[str, Any]) -> str:
         f"dsa-crosscheck study cost      {record['device']}   copy {record['copy_bytes_per_second'] / 1e12:.2f} TB/s   "
         f"commit {record['commit'] or 'not given'}",
         "us: median of turns, by graph replay, inputs rotated past the L2 cache; of copy: share of the copy's rate;",
-        "ratio to: time of the first contender over each other's, in one run; checked: see below each table",
+        "ratio: time of the first contender over that of this one, in one run; checked: see below each table",
     ]
+    ratios = {(*_work(first), peer): ratio for first in record["cost"] for peer, ratio in first["ratio_to"].items()}
     for stage in dict.fromkeys(entry["stage"] for entry in record["cost"]):
-        rows = [_row(entry) for entry in record["cost"] if entry["stage"] == stage]
+        rows = [
+            _row(entry, ratios.get((*_work(entry), entry["candidate"])))
+            for entry in record["cost"]
+            if entry["stage"] == stage
+        ]
         lines += ["", stage, *text_table(COLUMNS, rows, LABELS), CHECKS[stage]]
     left_out = dict.fromkeys(
         f"{e['candidate']} {e['stage']} {e['format']} {shape_of(e)} left out: {e['why']}" for e in record["left_out"]
@@ -46,7 +52,11 @@ def shape_of(entry: Mapping[str, Any]) -> str:
     return text + (f" k {entry['k']:,}" if "k" in entry else "")
 
 
-def _row(entry: Mapping[str, Any]) -> list[str]:
+def _work(entry: Mapping[str, Any]) -> tuple[Any, ...]:
+    return tuple(entry.get(name) for name in WORK)
+
+
+def _row(entry: Mapping[str, Any], ratio: float | None) -> list[str]:
     flops = entry.get("flops_per_second")
     return [
         entry["candidate"],
@@ -55,7 +65,7 @@ def _row(entry: Mapping[str, Any]) -> list[str]:
         f"{entry['seconds'] * 1e6:,.1f}",
         f"{entry['copy_fraction']:.0%}",
         f"{flops / 1e12:.1f}" if flops else "-",
-        " ".join(f"{name} {ratio:.2f}" for name, ratio in entry["ratio_to"].items()) or "-",
+        "-" if ratio is None else f"{ratio:.2f}" if ratio >= 0.1 else f"{ratio:.4f}",
         _checked(entry) + ("  WRONG" if failure(entry) else ""),
     ]
 

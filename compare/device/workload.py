@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import fields
+from functools import partial
 from typing import Any
 
 import torch
@@ -71,12 +72,12 @@ def _stores(device: str) -> Iterator[Launch]:
         options = {"codec": codec, "page_size": PAGE, "ratio": RATIO, "norm_eps": 1e-6}
         for how, store, rows in (("extend", extend, plan), ("decode", decode, lengths)):
             given = (*common, rows.to(device), slots.to(device), cache)
-            yield f"{kind}_{how} {name}", lambda f=store, a=given, o=options: f(*a, **o)
+            yield f"{kind}_{how} {name}", partial(store, *given, **options)
 
 
 def _queries(device: str) -> Iterator[Launch]:
     kv_score, bias = torch.randn(4 * ROWS + 3, 4 * HEAD_DIM).to(device), torch.randn(4, 2 * HEAD_DIM).to(device)
-    yield "pool", lambda: pool(kv_score, bias)
+    yield "pool", partial(pool, kv_score, bias)
     inputs = [
         t.to(device)
         for t in (
@@ -88,7 +89,7 @@ def _queries(device: str) -> Iterator[Launch]:
     ]
     for name, codec in QUERY_CODECS.items():
         points = QUERY_POINTS if name.startswith("fp4") else frozenset()
-        yield f"encode_query {name}", lambda c=codec, p=points: encode_query(*inputs, codec=c, bf16_points=p)
+        yield f"encode_query {name}", partial(encode_query, *inputs, codec=codec, bf16_points=points)
 
 
 def _scores(device: str) -> Iterator[Launch]:
@@ -112,7 +113,7 @@ def _score(kind: str, shape: ScoreShape, page_size: int, device: str, wide: bool
         batch.block_table = torch.randperm(batch.cache.shape[0]).int().view(shape.requests, -1)
     names = ("codes", "weights", "cache", "block_table", "request_of_row", "lengths")
     moved = [getattr(batch, f.name).contiguous().to(device) for f in fields(batch) if f.name in names]
-    return lambda: paged_scores(*moved, codec=codec, page_size=page_size)
+    return partial(paged_scores, *moved, codec=codec, page_size=page_size)
 
 
 def _selections(device: str) -> Iterator[Launch]:
@@ -121,7 +122,7 @@ def _selections(device: str) -> Iterator[Launch]:
     for what, rows in (("", scores), (" plateaus", scores.round()), (" equal", torch.ones(4, 5001))):
         moved = rows.to(device)
         for k in (64, 2048):
-            yield f"topk {k}{what}", lambda r=moved, k=k: topk(r, lengths, k)
+            yield f"topk {k}{what}", partial(topk, moved, lengths, k)
 
 
 def run(device: str) -> None:
