@@ -36,6 +36,10 @@ def options(tmp_path: Path, **changed: object) -> argparse.Namespace:
         "topk": None,
         "repeats": 2,
         "seed": 0,
+        "record": None,
+        "commit": "",
+        "page": [],
+        "out": None,
         "results": tmp_path / "absent",
     }
     return argparse.Namespace(**values | changed)

@@ -1,99 +1,81 @@
-"""``dsa-crosscheck device``: time the kernels on this GPU, check them, and record the figures."""
+"""``dsa-crosscheck device``: facts about the kernels on this GPU that are not times, measured and recorded."""
 
 from __future__ import annotations
 
 import argparse
-import datetime
-import json
-import subprocess
-import sys
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 
+@dataclass(frozen=True)
+class Fact:
+    """``measure(args)`` returns the record's members, their text, and the exit code.
+
+    ``options`` declares options beside ``--out`` and ``--commit``.
+    """
+
+    name: str
+    what: str
+    measure: Callable[[argparse.Namespace], tuple[dict[str, Any], str, int]]
+    options: Callable[[argparse.ArgumentParser], None] | None = None
+
+
+def _memory(args: argparse.Namespace) -> tuple[dict[str, Any], str, int]:
+    from dsa_crosscheck.compare.device import memory
+
+    found = memory.measure_all()
+    return found, memory.render(found), 0
+
+
+def _accumulator_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--candidate", default="cuda", metavar="NAMES", help="with commas (default: %(default)s)")
+
+
+def _accumulator(args: argparse.Namespace) -> tuple[dict[str, Any], str, int]:
+    from importlib import import_module
+
+    module = import_module("dsa_crosscheck.compare.device.accumulator")
+    records = module.measure([name for name in args.candidate.split(",") if name])
+    return {"accumulator": records}, module.render(records), 0
+
+
+def _sanitizer(args: argparse.Namespace) -> tuple[dict[str, Any], str, int]:
+    from dsa_crosscheck.compare.device import sanitizer
+
+    found = sanitizer.measure()
+    failed = any(not tool["passed"] for tool in found["tools"])
+    return {"sanitizer": found}, sanitizer.render(found), 1 if failed else 0
+
+
+FACTS = (
+    Fact("memory", "bytes that one scoring call takes, ours and unfused", _memory),
+    Fact("accumulator", "how many bits a scorer keeps of its sums", _accumulator, _accumulator_options),
+    Fact("sanitizer", "every kernel under compute-sanitizer, with planted faults that it must find", _sanitizer),
+)
+
+
 def add(commands: argparse._SubParsersAction[Any]) -> None:
-    """Declare the command."""
-    parser = commands.add_parser("device", help="time the kernels on this GPU and record the figures")
-    parser.add_argument("--out", type=Path, required=True, metavar="PATH", help="JSON file to write")
-    parser.add_argument("--commit", default="", help="what was measured, recorded as given")
-    parser.set_defaults(run=run)
+    """Declare the command, with a subcommand for each fact."""
+    parser = commands.add_parser("device", help="facts about the kernels on this GPU that are not times")
+    names = parser.add_subparsers(title="facts", required=True, metavar="FACT")
+    for fact in FACTS:
+        one = names.add_parser(fact.name, help=fact.what, description=fact.what)
+        one.add_argument("--out", type=Path, required=True, metavar="PATH", help="JSON file to write")
+        one.add_argument("--commit", default="", help="what is measured, recorded as given")
+        if fact.options is not None:
+            fact.options(one)
+        one.set_defaults(run=run, fact=fact)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measure everything, print a line each, and write the record."""
-    if not args.out.parent.is_dir():
-        raise ValueError(f"`--out` should be a path in an existing folder, got {args.out}")
-    import torch
+    """Measure, print, and write the record; 1 if the measurement is a check that failed."""
+    from dsa_crosscheck.compare.device.record import check_target, head, need_gpu, write
 
-    if not torch.cuda.is_available():
-        raise ValueError("`device` needs a CUDA GPU that torch can use, and found none")
-    from dsa_crosscheck.compare.device.memory import measure_memory
-    from dsa_crosscheck.compare.device.scoring import CONTENDERS, Shape, time_scoring
-    from dsa_crosscheck.compare.device.selecting import time_store, time_topk
-    from dsa_crosscheck.compare.device.timing import copy_bytes_per_second
-    from dsa_crosscheck.compare.environment import environment
-    from dsa_crosscheck.compare.files import write_text
-
-    record: dict[str, Any] = {
-        "device": torch.cuda.get_device_name(),
-        "driver": _driver(),
-        "toolkit": _toolkit(),
-        "commit": args.commit,
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "environment": environment(),
-        "copy_bytes_per_second": copy_bytes_per_second(),
-        "cost": [],
-        "memory": [],
-    }
-    print(f"copy {record['copy_bytes_per_second'] / 1e12:.2f} TB/s")
-    shapes = [Shape(b, n) for b in (1, 64, 256) for n in (8192, 32768, 131072) if b * n <= 1 << 24]
-    for shape in [*shapes, Shape(64, 32768, 2)]:
-        for name, (_, formats) in CONTENDERS.items():
-            for kind in formats:
-                _record(record["cost"], lambda n=name, k=kind, s=shape: [time_scoring(n, k, s)])
-    for rows, keys in ((256, 32768), (8, 262144)):
-        for k in (512, 2048):
-            _record(record["cost"], lambda r=rows, n=keys, k=k: time_topk(r, n, k))
-    for kind in ("fp8", "bf16", "fp4"):
-        _record(record["cost"], lambda k=kind: [time_store(k)])
-    for path, rows, keys in (
-        ("cuda", 6144, 5632),
-        ("unfused", 6144, 5632),
-        ("cuda", 1024, 32768),
-        ("unfused", 1024, 32768),
-        ("cuda", 1024, 262144),
-    ):
-        _record(record["memory"], lambda p=path, r=rows, n=keys: [measure_memory(p, "fp8", r, n)])
-    write_text(args.out, json.dumps(record, indent=1) + "\n")
-    return 0
-
-
-def _record(entries: list[dict[str, object]], measure: Any) -> None:
-    """Add what ``measure`` returns, or say why it could not: a missing peer, or a device too small."""
-    import torch
-
-    try:
-        found = measure()
-    except (ImportError, torch.OutOfMemoryError) as error:
-        print(f"left out: {error}", file=sys.stderr)
-        return
-    for entry in found:
-        entries.append(entry)
-        print(json.dumps(entry), flush=True)
-
-
-def _driver() -> str:
-    found = subprocess.run(
-        ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return found.stdout.split("\n")[0].strip()
-
-
-def _toolkit() -> str:
-    from dsa_crosscheck.cuda_impl.build import nvcc
-
-    found = subprocess.run([str(nvcc()), "--version"], capture_output=True, text=True, check=False)
-    return found.stdout.strip().split("\n")[-1]
+    check_target("--out", args.out)
+    need_gpu(f"`device {args.fact.name}`")
+    members, text, code = args.fact.measure(args)
+    print(text)
+    write(args.out, {**head(args.commit), **members})
+    return code

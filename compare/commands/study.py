@@ -27,7 +27,10 @@ def add(commands: argparse._SubParsersAction[Any]) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the study, print its table, write its dataset or report where the options say so; exit code 0."""
+    """Run the study, print its table, write its dataset or report where the options say so.
+
+    Exit code 1 if the study checks results and found some wrong (attribute ``failures``), else 0.
+    """
     from dsa_crosscheck.compare.studies.output import write_json, write_netcdf
 
     study: Study = args.study
@@ -50,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
             write_page(path, page)
     if args.json is not None:
         write_json(args.json, dataset)
-    return 0
+    return 1 if dataset.attrs.get("failures") else 0
 
 
 def _check_targets(args: argparse.Namespace, folder: Path | None) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from io import StringIO
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ MARKERS = ("o", "s", "D", "^", "v", "P")
 WIDTH = 4.6
 """Inches. So narrow that 9-point text can be read when a phone shrinks the figure to 330 pixels."""
 
+_PAGE = Path(__file__).parent / "page.html.j2"
 _VARIABLES = {
     INK: "var(--ink)",
     MUTED: "var(--muted)",
@@ -70,6 +72,19 @@ def svg_of(name: str, height: float, draw: Callable[[Any], None]) -> str:
         buffer = StringIO()
         figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
     return _inline(buffer.getvalue(), name)
+
+
+def standalone(svg: str) -> str:
+    """``svg`` of a page as a file of its own: in the light theme's colours, on its paper.
+
+    On a page the ink follows its theme; an image in other text can't, and must be legible on any ground.
+    """
+    style = re.search(r":root\s*\{[^}]*\}", _PAGE.read_text(encoding="utf-8"))
+    assert style is not None, "the page's template begins with its light theme"
+    colours = dict(re.findall(r"(--[\w-]+): (#\w+)", style[0]))
+    for colour, value in colours.items():
+        svg = svg.replace(f"var({colour})", value)
+    return svg.replace("<svg ", f'<svg style="background: {colours["--paper"]}" ', 1)
 
 
 def error_bars(value: np.ndarray | float, low: np.ndarray | float, high: np.ndarray | float) -> np.ndarray:

@@ -1,27 +1,30 @@
 """Study ``cost``: what each storage format costs in bytes and time, beside what it keeps of the selection.
 
-The selection that is compared with exact arithmetic is the one that was timed. All contenders take turns
-within one run, so their ratios see the same machine.
+On a CPU, the selection that is compared with exact arithmetic is the one that was timed. All contenders take
+turns within one run, so their ratios see the same machine. A candidate that needs a GPU makes it the bench of
+``compare.device``, whose shapes are fixed.
 """
 
 from __future__ import annotations
 
 import argparse
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import xarray as xr
 
 from dsa_crosscheck.compare.candidates.registry import CandidateError
+from dsa_crosscheck.compare.device.contenders import GPU_ONLY
 from dsa_crosscheck.compare.environment import environment
+from dsa_crosscheck.compare.studies import cost_device, cost_text
 from dsa_crosscheck.compare.studies.cost_run import STAGES, Contender, contender, serving_conventions
 from dsa_crosscheck.compare.studies.cost_summary import summarise
-from dsa_crosscheck.compare.studies.cost_text import render
-from dsa_crosscheck.compare.studies.device_results import CostRecord, cost_records
+from dsa_crosscheck.compare.studies.device_results import cost_dataset, cost_records
 from dsa_crosscheck.compare.studies.families import FAMILIES, family_of
 from dsa_crosscheck.compare.studies.formats import STORED
 from dsa_crosscheck.compare.studies.ranking import ExactRow
+from dsa_crosscheck.compare.studies.table import study_named
 from dsa_crosscheck.reference.causal import row_lengths
 from dsa_crosscheck.reference.inputs import Inputs
 from dsa_crosscheck.reference.trace import exact_scores
@@ -40,29 +43,37 @@ DESCRIPTIONS = {
     "read_bytes": ("cache bytes that scoring must read if every row reads its keys once", "bytes"),
 }
 
+CPU_OPTIONS = ("family", "context", "rows", "topk", "repeats", "seed")
+GPU_OPTIONS = ("record", "commit")
+"""Options that belong to one place alone."""
+
 
 def run(args: argparse.Namespace) -> xr.Dataset:
-    """Time every candidate and format in turns, after a pass that warms up.
+    """Time every candidate and format in turns, after a pass that warms up; on a GPU, see ``cost_device``.
 
     A candidate that has no kernel for a format is NaN there. ``ValueError`` for an unknown family, fewer
     than one repeat, sizes at which no row sees more keys than it selects, or a candidate that does none
     of the formats; ``CandidateError`` for one that doesn't load.
     """
+    names = [name for name in args.candidate.split(",") if name]
+    if not names or len(set(names)) != len(names):
+        raise ValueError(f"`--candidate` should name candidates once each, got {args.candidate!r}")
+    on_gpu = not set(names).isdisjoint(GPU_ONLY)
+    _check_place(args, names, on_gpu)
+    if on_gpu:
+        return cost_device.run_on_gpu(args, names)
     if args.repeats < 1:
         raise ValueError(f"`--repeats` should be at least 1, got {args.repeats}")
     if args.family not in FAMILIES:
         raise ValueError(f"`--family` should be one of {tuple(FAMILIES)}, got {args.family!r}")
     inputs = _inputs(args)
-    names = [name for name in args.candidate.split(",") if name]
-    if not names or len(set(names)) != len(names):
-        raise ValueError(f"`--candidate` should name candidates once each, got {args.candidate!r}")
     contenders = {(c, f): contender(c, f, inputs) for c in names for f in STORED}
     for name in names:
         if all(contenders[name, f] is None for f in STORED):
             raise CandidateError(f"candidate {name!r} should do one of the formats {STORED}, and does none")
     seconds, overlap = _measure(contenders, inputs, names, args.repeats)
     dataset = _dataset(seconds, overlap, names, inputs)
-    dataset = dataset.merge(_recorded(cost_records(args.results)))
+    dataset = dataset.merge(cost_dataset(cost_records(args.results)))
     dataset.attrs = {
         **{name: getattr(args, name) for name in ("family", "context", "rows", "seed", "repeats")},
         "keys": int(inputs.key_counts.max(initial=0)),
@@ -71,6 +82,21 @@ def run(args: argparse.Namespace) -> xr.Dataset:
         **{name: str(value) for name, value in environment().items()},
     }
     return summarise(dataset)
+
+
+def render(dataset: xr.Dataset) -> str:
+    """The dataset as text: a GPU's record, or what a CPU took."""
+    return cost_device.render(dataset) if cost_device.RECORD in dataset.attrs else cost_text.render(dataset)
+
+
+def _check_place(args: argparse.Namespace, names: list[str], on_gpu: bool) -> None:
+    """``ValueError`` for an option that has no meaning where the candidates run."""
+    parser = argparse.ArgumentParser()
+    study_named("cost").options(parser)
+    for name in CPU_OPTIONS if on_gpu else GPU_OPTIONS:
+        if getattr(args, name) != parser.get_default(name):
+            where = "a GPU, whose shapes are fixed" if on_gpu else "a CPU"
+            raise ValueError(f"`--{name}` should not be given for {','.join(names)}, timed on {where}")
 
 
 def _inputs(args: argparse.Namespace) -> Inputs:
@@ -136,13 +162,3 @@ def _dataset(seconds: np.ndarray, overlap: np.ndarray, names: list[str], inputs:
     for name, (what, units) in DESCRIPTIONS.items():
         dataset[name].attrs = {"long_name": what, "units": units}
     return dataset
-
-
-def _recorded(records: list[CostRecord]) -> xr.Dataset:
-    """The records as variables over ``record``, ``device_`` before each field's name."""
-    variables = {}
-    for field in fields(CostRecord):
-        name = "device" if field.name == "device" else f"device_{field.name}"
-        kind = {"str": object, "int": np.int64, "float": np.float64}[str(field.type)]
-        variables[name] = ("record", np.array([getattr(record, field.name) for record in records], kind))
-    return xr.Dataset(variables)

@@ -5,7 +5,8 @@ A file is one object. Of its members, ``memory`` and ``cost`` are read here; bot
 - ``memory``: ``path``, ``format``, ``rows``, ``keys``, ``peak_bytes``, ``largest_bytes``
 - ``cost``: ``candidate``, ``format``, ``stage``, ``rows``, ``keys``, ``seconds``
 
-``device`` (text) is required beside them.
+``device`` (text) is required beside them. What a ``cost`` entry says beyond that (bytes, rates, ratios, checks)
+is in ``compare.device.cell``.
 """
 
 from __future__ import annotations
@@ -13,7 +14,10 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
+
+import numpy as np
+import xarray as xr
 
 
 @dataclass(frozen=True)
@@ -58,14 +62,29 @@ def cost_records(folder: Path) -> list[CostRecord]:
     return _records(folder, "cost", CostRecord)
 
 
+def cost_dataset(records: list[CostRecord]) -> xr.Dataset:
+    """The records as variables over ``record``, ``device_`` before each field's name."""
+    variables = {}
+    for field in fields(CostRecord):
+        name = "device" if field.name == "device" else f"device_{field.name}"
+        kind = {"str": object, "int": np.int64, "float": np.float64}[str(field.type)]
+        variables[name] = ("record", np.array([getattr(record, field.name) for record in records], kind))
+    return xr.Dataset(variables)
+
+
 def _records(folder: Path, member: str, kind: type[Record]) -> list[Record]:
     found = []
     for path in sorted(folder.glob("*.json")):
         content = json.loads(path.read_text(encoding="utf-8"))
-        entries = content.get(member, []) if isinstance(content, dict) else []
-        for number, entry in enumerate(entries):
-            found.append(_record(f"{path.name}: {member}[{number}]", {**entry, "device": content.get("device")}, kind))
+        found += records_in(path.name, content, member, kind) if isinstance(content, dict) else []
     return found
+
+
+def records_in(name: str, content: dict[str, Any], member: str, kind: type[Record]) -> list[Record]:
+    """The entries of ``member`` of one file's ``content``; ``name`` is what errors call it."""
+    device = content.get("device")
+    entries = enumerate(content.get(member, []))
+    return [_record(f"{name}: {member}[{number}]", {**entry, "device": device}, kind) for number, entry in entries]
 
 
 def _record(where: str, entry: dict[str, object], kind: type[Record]) -> Record:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dsa_crosscheck.compare.studies.read_path import ReadPath, ReadSizes, Request, source_line
 from dsa_crosscheck.cuda_impl.ops.score import paged_scores
-from dsa_crosscheck.cuda_impl.unfused.cache import gather_keys
+from dsa_crosscheck.cuda_impl.unfused.cache import gather_records
 from dsa_crosscheck.cuda_impl.unfused.quantise import apply_scales, dequantise, scales_from_bytes
 from dsa_crosscheck.cuda_impl.unfused.score import score_dense
 from dsa_crosscheck.reference import score as reference_score
@@ -24,7 +24,7 @@ def streaming(s: ReadSizes) -> list[Request]:
 
 def unfused(s: ReadSizes) -> list[Request]:
     """Every row gathers all its keys, decodes them to float32 and keeps the head axis."""
-    gather = source_line(gather_keys, "records = cache[pages]")
+    gather = source_line(gather_records, "records = cache[pages]")
     page = s.geometry.page_size
     return [
         Request("pages of every row", "gather", (s.rows, s.pages, page, s.record), 1, gather, "records"),

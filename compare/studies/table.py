@@ -99,7 +99,10 @@ def _memory_options(parser: argparse.ArgumentParser) -> None:
 
 def _cost_options(parser: argparse.ArgumentParser) -> None:
     option = parser.add_argument
-    option("--candidate", default="emulated,unfused", metavar="NAMES", help="with commas (default: %(default)s)")
+    names = "with commas; any of cuda, deepgemm, sglang makes it the bench of a GPU (default: %(default)s)"
+    option("--candidate", default="emulated,unfused", metavar="NAMES", help=names)
+    option("--record", type=Path, metavar="PATH", help="on a GPU: also write the record there, as JSON")
+    option("--commit", default="", help="on a GPU: what is measured, recorded as given")
     option("--family", default="gaussian", metavar="NAME", help="family of inputs (default: %(default)s)")
     option("--context", type=int, default=8192, metavar="TOKENS", help="raw tokens (default: %(default)s)")
     option("--rows", type=int, default=8, metavar="N", help="query rows (default: %(default)s)")

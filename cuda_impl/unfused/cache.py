@@ -26,18 +26,33 @@ def write_keys(cache: torch.Tensor, keys: Quantised, slots: torch.Tensor, codec:
     limit = cache.shape[0] * layout.page_size
     if slots.numel() and int(slots.max()) >= limit:
         raise ValueError(f"`slots` should be below {limit} ({cache.shape[0]} pages), got {int(slots.max())}")
-    records = record_bytes(keys, codec)
     stored = slots >= 0
-    page = torch.div(slots[stored], layout.page_size, rounding_mode="floor")
-    offset = slots[stored] % layout.page_size
-    cache[page.unsqueeze(1), _addresses(layout, cache.device)[offset]] = records[stored]
+    records = record_bytes(keys, codec)
+    write_records(cache, records[stored], slots[stored], page_addresses(layout, cache.device))
+
+
+def write_records(cache: torch.Tensor, records: torch.Tensor, slots: torch.Tensor, addresses: torch.Tensor) -> None:
+    """Stores ``records`` uint8 [n, record bytes] at ``slots`` int64 [n], all of them within ``cache``, in place.
+
+    ``addresses`` [page_size, record bytes] are those of ``page_addresses``. Nothing is checked.
+    """
+    page_size = addresses.shape[0]
+    page = torch.div(slots, page_size, rounding_mode="floor")
+    cache[page.unsqueeze(1), addresses[slots % page_size]] = records
 
 
 def gather_keys(cache: torch.Tensor, pages: torch.Tensor, codec: Codec, layout: PageLayout) -> Quantised:
     """Every key on ``pages`` int64 [rows, n], in order: values [rows, n * page_size, ...] and scales."""
     check_cache(cache, layout)
-    records = cache[pages][..., _addresses(layout, cache.device)].flatten(1, 2)
-    return split_record(records, codec, layout.value_bytes)
+    return gather_records(cache, pages, codec, layout.value_bytes, page_addresses(layout, cache.device))
+
+
+def gather_records(
+    cache: torch.Tensor, pages: torch.Tensor, codec: Codec, value_bytes: int, addresses: torch.Tensor
+) -> Quantised:
+    """``gather_keys`` with the layout's ``page_addresses`` at hand; nothing is checked."""
+    records = cache[pages][..., addresses].flatten(1, 2)
+    return split_record(records, codec, value_bytes)
 
 
 def record_bytes(vectors: Quantised, codec: Codec) -> torch.Tensor:
@@ -61,5 +76,6 @@ def check_cache(cache: torch.Tensor, layout: PageLayout) -> None:
         raise ValueError(f"`cache` should be uint8 [pages, {layout.page_bytes}], got {cache.dtype} {list(cache.shape)}")
 
 
-def _addresses(layout: PageLayout, device: torch.device) -> torch.Tensor:
+def page_addresses(layout: PageLayout, device: torch.device) -> torch.Tensor:
+    """Byte address in its page of each token's record bytes, int64 [page_size, record bytes]."""
     return torch.from_numpy(layout.addresses).to(device)

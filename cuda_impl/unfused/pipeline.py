@@ -35,14 +35,26 @@ def store_keys(
     [n]: the raw position at which each key is rotated, as ``rope_position`` says. ``slots`` int64 [n],
     negative = not stored. ``cache`` uint8 [pages, page_bytes]. Raises ``ValueError`` from the stages.
     """
+    keys = quantise(key_vectors(pooled, norm_weight, rope_table, positions, conventions), conventions.key)
+    layout = page_layout(conventions.key, geometry, conventions.page_order)
+    write_keys(cache, keys, slots, conventions.key, layout)
+
+
+def key_vectors(
+    pooled: torch.Tensor,
+    norm_weight: torch.Tensor,
+    rope_table: torch.Tensor,
+    positions: torch.Tensor,
+    conventions: Conventions,
+) -> torch.Tensor:
+    """What is quantised of ``pooled``, in stored order: float32 [n, head_dim]; arguments as in ``store_keys``."""
     c = conventions
     x = at_point(pooled, "pooled", c.bf16_points)
     x = at_point(normalise(x, norm_weight, c.norm, c.norm_eps), "normed", c.bf16_points)
     x = at_point(rotate(x, rope_table, positions, c.rope_pairing, c.rope_dims), "key-roped", c.bf16_points)
     if c.hadamard_key:
         x = hadamard(x, str(c.hadamard_order), str(c.hadamard_scale))
-    x = to_stored_order(at_point(x, "key-rotated", c.bf16_points), c.lane_order_key)
-    write_keys(cache, quantise(x, c.key), slots, c.key, page_layout(c.key, geometry, c.page_order))
+    return to_stored_order(at_point(x, "key-rotated", c.bf16_points), c.lane_order_key)
 
 
 def encode_query(

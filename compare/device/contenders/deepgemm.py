@@ -1,0 +1,31 @@
+"""DeepGEMM's fp8 paged logits (package ``sgl-deep-gemm``) on the same bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+import torch
+
+from dsa_crosscheck.compare.device.batches import ScoreBatch
+from dsa_crosscheck.compare.device.sizes import HEAD_DIM, HEADS, PAGE
+
+STAGES = {"score": ("fp8",)}
+
+
+def score(batch: ScoreBatch) -> Callable[[], object]:
+    """``fp8_paged_mqa_logits``, its schedule made beforehand; it allocates its own result."""
+    library: Any = import_module("deep_gemm")
+    s = batch.shape
+    context = batch.lengths.view(s.requests, s.next_n)
+    plan = library.get_paged_mqa_logits_metadata(context, PAGE, library.get_num_sms())
+    query = batch.codes.view(torch.float8_e4m3fn).view(s.requests, s.next_n, HEADS, HEAD_DIM)
+    cache = batch.cache.view(-1, PAGE, 1, HEAD_DIM + 4)
+
+    def launch() -> None:
+        batch.scores = library.fp8_paged_mqa_logits(
+            query, cache, batch.weights, context, batch.block_table, plan, s.keys, clean_logits=False
+        )
+
+    return launch

@@ -1,0 +1,49 @@
+"""Records of what was measured on a GPU: a head that says where, and members that say what."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from dsa_crosscheck.compare.environment import environment
+from dsa_crosscheck.compare.files import write_text
+from dsa_crosscheck.cuda_impl.build import nvcc
+
+
+def need_gpu(what: str) -> None:
+    """``ValueError`` unless torch has a CUDA GPU to use for ``what``."""
+    if not torch.cuda.is_available():
+        raise ValueError(f"{what} needs a CUDA GPU that torch can use, and found none")
+
+
+def head(commit: str) -> dict[str, Any]:
+    """Device, driver, toolkit, ``commit`` as given, date (UTC) and environment."""
+    return {
+        "device": torch.cuda.get_device_name(),
+        "driver": _last_line("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"),
+        "toolkit": _last_line(str(nvcc()), "--version"),
+        "commit": commit,
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "environment": environment(),
+    }
+
+
+def check_target(option: str, path: Path | None) -> None:
+    """A measurement takes minutes: what can't be written in the end is refused before, by ``ValueError``."""
+    if path is not None and (path.is_dir() or not path.parent.is_dir()):
+        raise ValueError(f"`{option}` should be the path of a file in an existing folder, got {path}")
+
+
+def write(path: Path, record: dict[str, Any]) -> None:
+    """Write ``record`` as JSON; whole or not at all."""
+    write_text(path, json.dumps(record, indent=1) + "\n")
+
+
+def _last_line(*command: str) -> str:
+    found = subprocess.run(command, capture_output=True, text=True, check=False)
+    return (found.stdout.strip().split("\n") or [""])[-1].strip()
