@@ -49,7 +49,27 @@ def _sanitizer(args: argparse.Namespace) -> tuple[dict[str, Any], str, int]:
     return {"sanitizer": found}, sanitizer.render(found), 1 if failed else 0
 
 
+def _comparison_options(parser: argparse.ArgumentParser) -> None:
+    names = "cuda,deepgemm,sglang"
+    parser.add_argument("--candidate", default=names, metavar="NAMES", help="with commas (default: %(default)s)")
+    parser.add_argument("--context", metavar="TOKENS", help="contexts, with commas (default: all that have cases)")
+
+
+def _comparisons(args: argparse.Namespace) -> tuple[dict[str, Any], str, int]:
+    from dsa_crosscheck.compare.device import comparisons
+
+    contexts = tuple(comparisons.CASES)
+    if args.context is not None:
+        given = args.context.split(",")
+        if not all(one.isdecimal() for one in given):
+            raise ValueError(f"`--context` should be numbers with commas, got {args.context!r}")
+        contexts = tuple(int(one) for one in given)
+    records = comparisons.measure([name for name in args.candidate.split(",") if name], contexts)
+    return {"compare": records}, comparisons.render(records), 1 if comparisons.failed(records) else 0
+
+
 FACTS = (
+    Fact("compare", "our kernels and others cross-checked over cases and contexts", _comparisons, _comparison_options),
     Fact("memory", "bytes that one scoring call takes, ours and unfused", _memory),
     Fact("accumulator", "how many bits a scorer keeps of its sums", _accumulator, _accumulator_options),
     Fact("sanitizer", "every kernel under compute-sanitizer, with planted faults that it must find", _sanitizer),

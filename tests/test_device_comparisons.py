@@ -1,0 +1,49 @@
+"""Cross-checks kept as a record: contexts and candidates that are none, and what makes the command fail."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from dsa_crosscheck.compare.device import comparisons
+
+
+@pytest.fixture
+def on_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The candidate `cuda` stands for the emulated kernels here."""
+    monkeypatch.setattr(comparisons, "CASES", {512: ("gaussian", "plateau")})
+    monkeypatch.setattr(comparisons, "PRESETS", {"cuda": ("sglang-v4-fp8",), "deepgemm": ("deepgemm-fp8",)})
+    real = comparisons._report
+
+    def report(candidate: str, *rest: Any) -> Any:
+        return real("emulated" if candidate == "cuda" else candidate, *rest)
+
+    monkeypatch.setattr(comparisons, "_report", report)
+
+
+@pytest.mark.usefixtures("on_cpu")
+def test_records_say_what_each_stage_differed_by() -> None:
+    records = comparisons.measure(["cuda", "deepgemm"], (512,))
+    ours = [one for one in records if one["candidate"] == "cuda"]
+    assert [one["case"] for one in ours] == ["gaussian", "plateau"]
+    assert all(one["verdict"] == "WITHIN_BOUND" and one["stages"]["scores"]["factor"] < 1 for one in ours)
+    assert all("left_out" in one for one in records if one["candidate"] == "deepgemm")
+    assert not comparisons.failed(records)
+    text = comparisons.render(records)
+    assert "plateau" in text
+    assert "left out" in text
+
+
+@pytest.mark.usefixtures("on_cpu")
+def test_a_violation_of_our_own_fails_and_of_a_peer_does_not() -> None:
+    [first, *_] = comparisons.measure(["cuda"], (512,))
+    assert comparisons.failed([first | {"verdict": "VIOLATION"}])
+    assert comparisons.failed([{"candidate": "cuda", "left_out": "no GPU"}])
+    assert not comparisons.failed([first | {"verdict": "VIOLATION", "candidate": "sglang"}])
+
+
+@pytest.mark.parametrize(("candidates", "contexts"), [(["unfused"], (512,)), (["cuda"], (513,))])
+def test_unknown_names_are_refused(candidates: list[str], contexts: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match="should name some of"):
+        comparisons.measure(candidates, contexts)
