@@ -1,14 +1,16 @@
 // Paged scoring on Hopper's matrix unit: the same scores as score.cuh, in another order of additions.
 //
 // One block a processor takes an equal piece of all tiles (64 keys of a row, or of the two rows of one
-// request). Two warps copy tiles into a ring in shared memory, two convert the queries of the next rows, and each of several warpgroups turns its tile's keys into 16-bit operands in registers, multiplies
-// them with all heads' queries and adds the heads up. Products of fp8, fp4 and bf16 codes are exact and
-// the unit accumulates in float32, so the result is within the ieee-fp32 model; fp8 instructions would
-// keep about 14 bits.
+// request). Two warps copy tiles into a ring in shared memory, two convert the queries of the next rows,
+// and each of several warpgroups turns its tile's keys into 16-bit operands in registers, multiplies them
+// with all heads' queries and adds the heads up. Products of fp8, fp4 and bf16 codes are exact. The unit
+// was measured to add 16 of them at once with 26 bits and to cut their sum to float32, which is within the
+// ieee-fp32 model; fp8 instructions keep 14 bits.
 #pragma once
 
 #include <cmath>
 #include <cstdint>
+#include <numeric>
 
 #include "hopper_operands.cuh"
 #include "hopper_query.cuh"
@@ -36,7 +38,7 @@ struct Shape {
   static constexpr int kMostStages = 24;
   static constexpr int kFit = static_cast<int>((kSharedBytes - sizeof(Queries<Operand, Rows>)) / (sizeof(Tile<Operand>) + 16));
   // A stage is always read by the same warpgroup, and filled by the same warp: each sees all its phases.
-  static constexpr int kTurns = kFeeders * kConsumers;
+  static constexpr int kTurns = std::lcm(kFeeders, kConsumers);
   static constexpr int kStages = (kFit < kMostStages ? kFit : kMostStages) / kTurns * kTurns;
   static_assert(kStages > 0);
 };
@@ -223,7 +225,7 @@ __global__ void __launch_bounds__(Shape<Operand, Rows>::kThreads, 1) score_kerne
     barrier_init(shared_address(&shared.queries.fetched), 1);
     barrier_publish();
   }
-  const EarlyEntry early = threadIdx.x < S::kFeederThreads ? early_entry<Rows>(a) : EarlyEntry{~0u, 0};
+  const Line early = threadIdx.x < S::kFeederThreads ? early_line<Rows>(a) : Line{0, 0, ~0u, 0};
   bool ragged;
   const Schedule<Rows> schedule = schedule_of_block<Rows, S::kThreads>(a, shared.schedule, ragged);
 
@@ -258,8 +260,10 @@ __global__ void __launch_bounds__(Shape<Operand, Rows>::kThreads, 1) score_kerne
     if (ragged) fill_past_lengths(a, thread, S::kStagers);
   } else {
     grow_to<S::kScoreRegisters>();
-    if (schedule.left > 0) {
-      stage_group<Operand, Rows>(a, schedule.group, 0, shared.queries, thread, kAll);
+    Schedule<Rows> ahead = schedule;
+    Segment segment;
+    if (ahead.next(segment)) {
+      stage_group<Operand, Rows>(a, segment.group, 0, shared.queries, thread, kAll);
       announce<1>(kAll);
     }
     score_tiles<Operand, Rows>(a, schedule, shared, static_cast<int>(threadIdx.x) / kWarpgroup - 1);
@@ -286,7 +290,7 @@ bool try_launch(const ScoreArguments& a, bool paired, Stream stream) {
   if (a.heads > kHeads || a.page_size % kTileKeys != 0) return false;
   const auto unaligned = reinterpret_cast<uintptr_t>(a.cache) | reinterpret_cast<uintptr_t>(a.codes);
   if ((unaligned | static_cast<uintptr_t>(a.heads * Operand::kQueryBytes)) % 16 != 0) return false;
-  if (a.rows * ((a.max_length + kTileKeys - 1) / kTileKeys) > 0x7FFFFFFF) return false;
+  if (a.rows * ((a.max_length + kTileKeys - 1) / kTileKeys + kSwitchTiles) > 0x7FFFFFFF) return false;
   int device = 0, major = 0, minor = 0, processors = 0;
   check_cuda("device", cudaGetDevice(&device));
   check_cuda("compute capability", cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
