@@ -39,7 +39,7 @@ def test_every_kernel_is_launched(capsys: pytest.CaptureFixture[str]) -> None:
     assert len(set(ran)) == len(ran)
     exports = set(re.findall(r"EXPORT_TYPED_FUNC\((\w+),", "".join(p.read_text() for p in build.translation_units())))
     launched = {" ".join(name.split()[:2]) if name.startswith("paged_scores") else name.split()[0] for name in ran}
-    assert {name.replace(" ", "_") for name in launched} == exports
+    assert {name.replace(" ", "_") for name in launched} == exports - {"topk_workspace"}  # which launches nothing
 
 
 @pytest.mark.parametrize(
@@ -49,6 +49,7 @@ def test_every_kernel_is_launched(capsys: pytest.CaptureFixture[str]) -> None:
         ("text\n========= ERROR SUMMARY: 1 error\n", 1),
         ("========= RACECHECK SUMMARY: 3 hazards displayed (2 errors, 1 warning)\n", 3),
         ("========= ERROR SUMMARY: 2 errors\n========= ERROR SUMMARY: 5 errors\n", 7),
+        ("========= ERROR SUMMARY: 97 errors\n========= ERROR SUMMARY: 77 errors were not printed. Use\n", 97),
         ("ERROR SUMMARY: 0 errors in the program's own words\n", None),
         ("", None),
     ],

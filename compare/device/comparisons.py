@@ -72,7 +72,7 @@ def render(records: Sequence[dict[str, Any]]) -> str:
             lines.append([*line, "left out", "", ""])
             reasons.append(f"{one['candidate']} {one['preset']} left out: {one['left_out']}")
             continue
-        worst = max((stage["factor"] for stage in one["stages"].values()), default=0.0)
+        worst = max((stage["factor"] or 0.0 for stage in one["stages"].values()), default=0.0)
         lines.append([*line, one["verdict"], f"{worst:.3g}", one["first_fault"] or ""])
     return "\n".join([*text_table(head, lines, labels=3), *dict.fromkeys(reasons)])
 

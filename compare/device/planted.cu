@@ -17,13 +17,10 @@ __global__ void races_in_shared_memory(int* out) {
   out[threadIdx.x] = cell[kThreads - 1 - threadIdx.x];
 }
 
-__global__ void meets_a_barrier_in_part(int* out) {
-  __shared__ int cell[kThreads];
-  cell[threadIdx.x] = 1;
-  if (threadIdx.x < kThreads - 16) {
-    __syncthreads();
-    out[threadIdx.x] = cell[kThreads - 17 - threadIdx.x];
-  }
+// Lanes meet at a barrier of a warp that was told not to expect them.
+__global__ void meets_a_barrier_uninvited(int* out) {
+  __syncwarp(0x0000ffffu);
+  out[threadIdx.x] = 1;
 }
 
 }  // namespace dsa::planted
@@ -42,7 +39,7 @@ int main(int count, char** arguments) {
   } else if (!std::strcmp(tool, "racecheck")) {
     races_in_shared_memory<<<1, kThreads>>>(out);
   } else if (!std::strcmp(tool, "synccheck")) {
-    meets_a_barrier_in_part<<<1, kThreads>>>(out);
+    meets_a_barrier_uninvited<<<1, kThreads>>>(out);
   } else {
     std::fprintf(stderr, "usage: planted memcheck|initcheck|racecheck|synccheck\n");
     return 2;

@@ -24,7 +24,9 @@ OPTIONS = ("--kernel-name", "kernel_substring=_ZN3dsa", "--error-exitcode", "99"
 """Only kernels of our namespace are watched (names are compared as the compiler mangles them)."""
 WORKLOAD = (sys.executable, "-m", "dsa_crosscheck.compare.device.workload")
 PLANTED = Path(__file__).parent / "planted.cu"
-SUMMARY = re.compile(r"^========= (?:RACECHECK SUMMARY: (\d+) hazards?|ERROR SUMMARY: (\d+) errors?)", re.MULTILINE)
+SUMMARY = re.compile(r"^========= (?:RACECHECK SUMMARY: (\d+) hazards?|ERROR SUMMARY: (\d+) errors?\s*$)", re.MULTILINE)
+"""Not the line that says how many errors were left unprinted."""
+REPORT = re.compile(r"^========= (\S[^\n]*)\n=========     at ([^\n]*?)\+0x", re.MULTILINE)
 
 
 def find_sanitizer() -> Path:
@@ -44,7 +46,8 @@ def find_sanitizer() -> Path:
 def measure() -> dict[str, Any]:
     """``version``, ``command`` and, for each tool, what it said of our kernels and of its planted fault.
 
-    A tool's entry: ``exit_code``, ``errors`` (None without a summary), ``kernels`` that ran to their end,
+    A tool's entry: ``exit_code``, ``errors`` (None without a summary), ``reports`` (which kernels, and what of
+    them), ``kernels`` that ran to their end,
     ``planted_errors``, and ``passed``: no error, every kernel run, the planted fault found. ``BuildError``
     where nvcc does not compile the planted faults.
     """
@@ -73,6 +76,7 @@ def _tool(sanitizer: Path, tool: str, planted: Path, expected: Sequence[str]) ->
         "tool": tool,
         "exit_code": code,
         "errors": errors,
+        "reports": sorted({": ".join(found[::-1]) for found in REPORT.findall(output)}),
         "kernels": kernels,
         "planted_errors": planted_errors,
         "passed": passed,
@@ -125,6 +129,7 @@ def render(found: dict[str, Any]) -> str:
         + [
             f"{t['tool']:10} {len(t['kernels'])} launches   errors {t['errors']}   exit code {t['exit_code']}   "
             f"planted: {'found' if t['planted_errors'] else 'NOT FOUND'}   {'passed' if t['passed'] else 'FAILED'}"
+            + "".join(f"\n           {report}" for report in t["reports"])
             for t in found["tools"]
         ]
     )
