@@ -55,24 +55,45 @@ __device__ inline uint32_t reserve(uint32_t own, uint32_t& count) {
   return __shfl_sync(full_warp, place, 31) + inclusive - own;
 }
 
+// Largest of some vectors, NaN passed over; NaN if there is nothing else.
+template <int Vectors>
+__device__ __forceinline__ uint32_t largest_key(const float4 (&v)[Vectors]) {
+  float most = __uint_as_float(0x7FFFFFFFu);
+#pragma unroll
+  for (int i = 0; i < Vectors; ++i) most = fmaxf(most, fmaxf(fmaxf(v[i].x, v[i].y), fmaxf(v[i].z, v[i].w)));
+  return order_key(most);
+}
+
 // Fills maxima.key; returns their range.
 template <int Vectors>
 __device__ inline Range find_maxima(const ScoreRow& row, int k, Maxima& maxima) {
+  constexpr int kSize = Vectors * kVector;
   const bool whole = row.aligned();
-  const int groups = (row.length + Vectors * kVector - 1) / (Vectors * kVector);
+  const int groups = (row.length + kSize - 1) / kSize;
+  const int mine = static_cast<int>(threadIdx.x);
   uint32_t low = ~0u, high = 0u;
-#pragma unroll 4
-  for (int group = threadIdx.x; group < groups; group += kScanThreads) {
-    float most = __uint_as_float(0x7FFFFFFFu);
-#pragma unroll
-    for (int v = 0; v < Vectors; ++v) {
-      const float4 four = row.load((group * Vectors + v) * kVector, whole);
-      most = fmaxf(most, fmaxf(fmaxf(four.x, four.y), fmaxf(four.z, four.w)));  // NaN is passed over
-    }
-    const uint32_t key = order_key(most);
+  const auto keep = [&](int group, uint32_t key) {
     maxima.key[group] = key;
     low = key < low ? key : low;
     high = key > high ? key : high;
+  };
+  int first = 0;
+  // Loads that depend on no branch: several are under way at once.
+  for (; whole && (first + kBatch * kScanThreads) * kSize <= row.length; first += kBatch * kScanThreads) {
+    float4 v[kBatch][Vectors];
+#pragma unroll
+    for (int b = 0; b < kBatch; ++b) {
+#pragma unroll
+      for (int i = 0; i < Vectors; ++i) v[b][i] = row.vector((first + b * kScanThreads + mine) * kSize + i * kVector);
+    }
+#pragma unroll
+    for (int b = 0; b < kBatch; ++b) keep(first + b * kScanThreads + mine, largest_key<Vectors>(v[b]));
+  }
+  for (; first + mine < groups; first += kScanThreads) {
+    float4 v[Vectors];
+#pragma unroll
+    for (int i = 0; i < Vectors; ++i) v[i] = row.load((first + mine) * kSize + i * kVector, whole);
+    keep(first + mine, largest_key<Vectors>(v));
   }
   low = __reduce_min_sync(full_warp, low);
   high = __reduce_max_sync(full_warp, high);
@@ -117,26 +138,34 @@ __device__ inline bool filter_groups(const ScoreRow& row, int k, Maxima& maxima,
   }
   __syncthreads();
 
+  // The next group's scores are under way while those of this one are sorted out.
+  constexpr int kSize = Vectors * kVector;
   const bool whole = row.aligned();
   const int reaching = static_cast<int>(maxima.reaching_count);
+  const auto start_of = [&](int entry) { return entry < reaching ? maxima.reaching[entry] * kSize : row.length; };
+  int start = start_of(static_cast<int>(threadIdx.x));
+  float4 v[Vectors];
+#pragma unroll
+  for (int i = 0; i < Vectors; ++i) v[i] = row.load(start + i * kVector, whole);
   for (int first = 0; first < reaching; first += kScanThreads) {
-    const int entry = first + static_cast<int>(threadIdx.x);
-    const int start = entry < reaching ? maxima.reaching[entry] * Vectors * kVector : row.length;
-    uint32_t key[Vectors * kVector];
+    const int later = start_of(first + kScanThreads + static_cast<int>(threadIdx.x));
+    float4 after[Vectors];
+#pragma unroll
+    for (int i = 0; i < Vectors; ++i) after[i] = row.load(later + i * kVector, whole);
+    uint32_t key[kSize];
     uint32_t own = 0u;
 #pragma unroll
-    for (int v = 0; v < Vectors; ++v) {
-      const float4 four = row.load(start + v * kVector, whole);
-      key[v * kVector] = order_key(four.x);
-      key[v * kVector + 1] = order_key(four.y);
-      key[v * kVector + 2] = order_key(four.z);
-      key[v * kVector + 3] = order_key(four.w);
+    for (int i = 0; i < Vectors; ++i) {
+      key[i * kVector] = order_key(v[i].x);
+      key[i * kVector + 1] = order_key(v[i].y);
+      key[i * kVector + 2] = order_key(v[i].z);
+      key[i * kVector + 3] = order_key(v[i].w);
     }
 #pragma unroll
-    for (int e = 0; e < Vectors * kVector; ++e) own += start + e < row.length && key[e] >= bound;
+    for (int e = 0; e < kSize; ++e) own += start + e < row.length && key[e] >= bound;
     uint32_t place = reserve(own, out.count);
 #pragma unroll
-    for (int e = 0; e < Vectors * kVector; ++e) {
+    for (int e = 0; e < kSize; ++e) {
       if (start + e >= row.length || key[e] < bound) continue;
       if (place < kCandidates) {
         out.keys[place] = key[e];
@@ -144,6 +173,9 @@ __device__ inline bool filter_groups(const ScoreRow& row, int k, Maxima& maxima,
       }
       ++place;
     }
+    start = later;
+#pragma unroll
+    for (int i = 0; i < Vectors; ++i) v[i] = after[i];
   }
   __syncthreads();
   return out.count <= kCandidates;
