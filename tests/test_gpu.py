@@ -8,11 +8,13 @@ from __future__ import annotations
 import os
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from dsa_crosscheck.cuda_impl.build import CUDA_FLAGS, KERNELS, load_cuda_units, target_flag
 from dsa_crosscheck.cuda_impl.ops.latent import latent_page_bytes, store_latent_extend
 from dsa_crosscheck.cuda_impl.ops.pool import pool
 from dsa_crosscheck.cuda_impl.ops.query import encode_query
@@ -27,6 +29,7 @@ pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU"),
 ]
 
+PROBE = Path(__file__).parent / "probes" / "rounding_probe.cu"
 TOKENS = 1 << 20
 CHUNK = 1 << 15
 PAGE = 64
@@ -105,6 +108,21 @@ def pool_of_processes():
     with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("fork")) as processes:
         list(processes.map(abs, range(os.cpu_count() or 1)))  # forked before this process starts CUDA
         yield processes
+
+
+def test_the_gpus_own_conversion_to_e4m3_is_the_integer_code_for_every_float() -> None:
+    target = "sm_{}{}".format(*torch.cuda.get_device_capability())
+    flags = (*CUDA_FLAGS, target_flag(target), f"-I{KERNELS}")
+    probe = load_cuda_units(f"rounding-{target}", [PROBE], flags, sorted(KERNELS.glob("*.cuh"))).convert
+    step = 1 << 28
+    both, one = (torch.empty(step, dtype=torch.uint32, device="cuda") for _ in range(2))
+    for start in range(-(1 << 31), 1 << 31, step):
+        x = (torch.arange(step, dtype=torch.int32, device="cuda") + start).view(torch.float32)
+        probe(x, both, 5)
+        for sign, shift in ((1, 0), (-1, 8)):
+            probe(sign * x, one, 1)
+            codes = both.view(torch.int32) >> shift & 0xFF
+            assert torch.equal(codes, one.view(torch.int32)), f"from bits {start}"
 
 
 @pytest.mark.parametrize("name", ["sglang-v4-fp8", "sglang-v4-bf16", "sglang-v4-fp4", "deepgemm-fp8"])

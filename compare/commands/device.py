@@ -41,6 +41,13 @@ def _accumulator(args: argparse.Namespace) -> tuple[dict[str, Any], str, int]:
     return {"accumulator": records}, module.render(records), 0
 
 
+def _profile(args: argparse.Namespace) -> tuple[dict[str, Any], str, int]:
+    from dsa_crosscheck.compare.device import profile
+
+    found = profile.measure()
+    return {"profile": found}, profile.render(found), 0
+
+
 def _sanitizer(args: argparse.Namespace) -> tuple[dict[str, Any], str, int]:
     from dsa_crosscheck.compare.device import sanitizer
 
@@ -72,6 +79,7 @@ FACTS = (
     Fact("compare", "our kernels and others cross-checked over cases and contexts", _comparisons, _comparison_options),
     Fact("memory", "bytes that one scoring call takes, ours and unfused", _memory),
     Fact("accumulator", "how many bits a scorer keeps of its sums", _accumulator, _accumulator_options),
+    Fact("profile", "how busy each kernel keeps each unit of the GPU, by its profiler", _profile),
     Fact("sanitizer", "every kernel under compute-sanitizer, with planted faults that it must find", _sanitizer),
 )
 

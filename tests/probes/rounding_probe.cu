@@ -13,7 +13,8 @@ __global__ void convert_kernel(const float* x, uint32_t* out, int64_t n, int whi
     case 1: out[i] = to_e4m3fn(x[i]); break;
     case 2: out[i] = to_e2m1<Ties::even>(x[i]); break;
     case 3: out[i] = to_e2m1<Ties::toward_zero>(x[i]); break;
-    default: out[i] = ceil_ue8m0(x[i]);
+    case 4: out[i] = ceil_ue8m0(x[i]); break;
+    default: out[i] = pair_to_e4m3fn(x[i], -x[i]);
   }
 }
 
