@@ -48,24 +48,21 @@ struct Cursor {
   }
 };
 
-// What a feeder knows of a group's line in the block table before it gets there.
-struct Line {
-  int64_t group;
-  int request;
-  uint32_t page;  // of lane 0's entry in the line; ~0 if there is none yet
-  int entry;      // this lane's
+// A lane's entry of the block table, read before the schedule is known.
+struct EarlyEntry {
+  uint32_t page;  // where in the table, for lane 0
+  int entry;
 };
 
 // One request has one line in the table, and its length is the width of the scores unless the caller has
-// made them wider: the block's first page is known before the schedule is, which saves a short call one
-// wait for memory.
+// made them wider: the block's first page is known at once, which saves a short call one wait for memory.
 template <int Rows>
-__device__ __forceinline__ Line early_line(const ScoreArguments& a) {
-  if (a.requests != 1 || a.rows != Rows) return {0, 0, ~0u, 0};
+__device__ __forceinline__ EarlyEntry early_entry(const ScoreArguments& a) {
+  if (a.requests != 1 || a.rows != Rows) return {~0u, 0};
   const uint32_t tile = piece_of_block(static_cast<uint32_t>((a.max_length + kTileKeys - 1) / kTileKeys)).start;
   const uint32_t page = tile / static_cast<uint32_t>(a.page_size / kTileKeys);
   const uint32_t mine = page + threadIdx.x % 32;
-  return {0, 0, page, mine < static_cast<uint32_t>(a.max_pages) ? a.block_table[mine] : 0};
+  return {page, mine < a.max_pages ? a.block_table[mine] : 0};
 }
 
 // One of kFeeders warps that copy the tiles of a block's piece into the ring, taking turns; a whole warp
@@ -73,7 +70,7 @@ __device__ __forceinline__ Line early_line(const ScoreArguments& a) {
 // length of this loop is what limits how fast tiles can come.
 template <class Operand, int Rows, int Stages>
 __device__ inline void feed(const ScoreArguments& a, Schedule<Rows> schedule, Ring<Operand, Stages>& ring, int feeder,
-                            Line line) {
+                            EarlyEntry early) {
   static_assert(Stages % kFeeders == 0, "a stage is always filled by the same warp, which so sees every phase");
   constexpr int kValues = kTileKeys * Operand::kValueBytes, kScales = kTileKeys * Operand::kScaleBytes;
   const int lane = threadIdx.x % 32;
@@ -85,20 +82,17 @@ __device__ inline void feed(const ScoreArguments& a, Schedule<Rows> schedule, Ri
   const uint32_t full = held(shared_address(ring.full)), empty = held(shared_address(ring.empty));
   Cursor<Stages> at{feeder, 0};
   int skip = feeder;  // tiles until this warp's next
-  if (line.page == ~0u) line = {schedule.group, schedule.request, ~0u, 0};
+  int request = schedule.request;
   Segment segment;
-  while (schedule.next(segment)) {
-    if (segment.group != line.group) line = {segment.group, a.request_of_row[segment.group * Rows], ~0u, 0};
-    const int32_t* table = a.block_table + static_cast<int64_t>(line.request) * a.max_pages;
+  for (bool later = false; schedule.next(segment); later = true) {
+    if (later) request = a.request_of_row[segment.group * Rows];
+    const int32_t* table = a.block_table + static_cast<int64_t>(request) * a.max_pages;
     const auto last = static_cast<uint32_t>(segment.first + segment.count - 1) / page_tiles;
     uint32_t base = static_cast<uint32_t>(segment.first) / page_tiles;  // lane 0's page
-    if (base != line.page) line.entry = base + lane <= last ? table[base + lane] : 0;
-    const uint8_t* page = cache + line.entry * page_bytes;
+    int entry = early.entry;
+    if (later || base != early.page) entry = base + lane <= last ? table[base + lane] : 0;
+    const uint8_t* page = cache + entry * page_bytes;
     int upcoming = base + 32 + lane <= last ? table[base + 32 + lane] : 0;
-    if (schedule.left > 0) {  // the block goes on with the next group's first page, if it has any
-      line = {schedule.group, a.request_of_row[schedule.group * Rows], 0, 0};
-      if (lane < a.max_pages) line.entry = a.block_table[static_cast<int64_t>(line.request) * a.max_pages + lane];
-    }
     int i = skip;
     for (; i < segment.count; i += kFeeders) {
       const auto tile = static_cast<uint32_t>(segment.first + i);

@@ -16,10 +16,6 @@ namespace dsa::hopper {
 
 constexpr int kTileKeys = 64;
 
-// What starting on another group costs a block, in tiles: about the time until its queries and its first
-// pages are there. A block whose piece crosses into a group gets that much less to do.
-constexpr uint32_t kSwitchTiles = 8;
-
 // Tiles [first, first + count) of a group.
 struct Segment {
   int64_t group;
@@ -28,64 +24,56 @@ struct Segment {
 };
 
 template <int Rows>
-__device__ __forceinline__ uint32_t tiles_of(const int32_t* lengths, int64_t group) {
+__device__ __forceinline__ int tiles_of(const int32_t* lengths, int64_t group) {
   int longest = lengths[group * Rows];
 #pragma unroll
   for (int r = 1; r < Rows; ++r) longest = max(longest, lengths[group * Rows + r]);
-  return static_cast<uint32_t>((longest + kTileKeys - 1) / kTileKeys);
-}
-
-// Work of a group: its tiles, and before them what it costs to start on it. A single group costs nobody.
-__device__ __forceinline__ uint32_t work_of(uint32_t tiles, uint32_t groups) {
-  return tiles == 0 || groups == 1 ? tiles : tiles + kSwitchTiles;
+  return (longest + kTileKeys - 1) / kTileKeys;
 }
 
 // A block's piece, walked group by group. Each role of the block has its own.
 template <int Rows>
 struct Schedule {
   const int32_t* lengths;
-  uint32_t groups;
-  uint32_t left;    // work
-  int64_t group;    // of the next work
-  uint32_t offset;  // of the next work in the group's
-  int request;      // of that group
+  uint32_t left;  // tiles
+  int64_t group;  // of the next tile
+  int first;
+  int request;  // of that group
 
   __device__ bool next(Segment& segment) {
     while (left > 0) {
-      const uint32_t tiles = tiles_of<Rows>(lengths, group);
-      const uint32_t work = work_of(tiles, groups), start = work - tiles;
-      const uint32_t stop = work - offset < left ? work : offset + left;
-      const uint32_t first = offset > start ? offset : start;
-      segment = {group, static_cast<int>(first - start), static_cast<int>(stop) - static_cast<int>(first)};
-      left -= stop - offset;
+      const auto rest = static_cast<uint32_t>(tiles_of<Rows>(lengths, group) - first);
+      segment = {group, first, static_cast<int>(rest < left ? rest : left)};
       ++group;
-      offset = 0;
-      if (segment.count > 0) return true;
+      first = 0;
+      if (segment.count == 0) continue;
+      left -= segment.count;
+      return true;
     }
     return false;
   }
 };
 
-// This block's share of all work; shares differ by one at most.
+// This block's share of `total` tiles; shares differ by one tile at most.
 struct Piece {
   uint32_t start;
-  uint32_t work;
+  uint32_t tiles;
 };
 
 __device__ __forceinline__ Piece piece_of_block(uint32_t total) {
-  const uint32_t work = total / gridDim.x, more = total % gridDim.x;
-  return {work * blockIdx.x + (blockIdx.x < more ? blockIdx.x : more), work + (blockIdx.x < more ? 1u : 0u)};
+  const uint32_t tiles = total / gridDim.x, more = total % gridDim.x;
+  return {tiles * blockIdx.x + (blockIdx.x < more ? blockIdx.x : more), tiles + (blockIdx.x < more ? 1u : 0u)};
 }
 
 template <int Threads>
 struct ScheduleShared {
-  uint32_t warp_work[Threads / 32];
+  uint32_t warp_tiles[Threads / 32];
   int64_t group;
-  uint32_t offset;
+  int first;
   int request;
 };
 
-// Every thread of the block calls it; all work is less than 2^32. `ragged`: some row is shorter than
+// Every thread of the block calls it; there are less than 2^31 tiles. `ragged`: some row is shorter than
 // `max_length`.
 template <int Rows, int Threads>
 __device__ inline Schedule<Rows> schedule_of_block(const ScoreArguments& a, ScheduleShared<Threads>& shared, bool& ragged) {
@@ -98,32 +86,32 @@ __device__ inline Schedule<Rows> schedule_of_block(const ScoreArguments& a, Sche
   uint32_t own = 0;
   bool mine_ragged = false;
   for (uint32_t group = from; group < to; ++group) {
-    own += work_of(tiles_of<Rows>(a.lengths, group), groups);
+    own += tiles_of<Rows>(a.lengths, group);
 #pragma unroll
     for (int r = 0; r < Rows; ++r) mine_ragged = mine_ragged || a.lengths[static_cast<int64_t>(group) * Rows + r] < a.max_length;
   }
   const uint32_t inclusive = warp_inclusive_sum(own);
-  if (threadIdx.x % 32 == 31) shared.warp_work[threadIdx.x / 32] = inclusive;
+  if (threadIdx.x % 32 == 31) shared.warp_tiles[threadIdx.x / 32] = inclusive;
   ragged = __syncthreads_or(mine_ragged);
   uint32_t total = 0, before = inclusive - own;
 #pragma unroll
   for (int warp = 0; warp < Threads / 32; ++warp) {
-    if (warp < static_cast<int>(threadIdx.x / 32)) before += shared.warp_work[warp];
-    total += shared.warp_work[warp];
+    if (warp < static_cast<int>(threadIdx.x / 32)) before += shared.warp_tiles[warp];
+    total += shared.warp_tiles[warp];
   }
-  const auto [start, mine] = piece_of_block(total);
+  const auto [start, tiles_here] = piece_of_block(total);
   if (before <= start && start < before + own) {
     uint32_t group = from;
-    for (uint32_t work = work_of(tiles_of<Rows>(a.lengths, group), groups); before + work <= start;) {
-      before += work;
-      work = work_of(tiles_of<Rows>(a.lengths, ++group), groups);
+    for (uint32_t tiles = tiles_of<Rows>(a.lengths, group); before + tiles <= start;) {
+      before += tiles;
+      tiles = tiles_of<Rows>(a.lengths, ++group);
     }
     shared.group = group;
-    shared.offset = start - before;
+    shared.first = static_cast<int>(start - before);
     shared.request = group == from ? request : a.request_of_row[static_cast<int64_t>(group) * Rows];
   }
   __syncthreads();
-  return {a.lengths, groups, mine, shared.group, shared.offset, shared.request};
+  return {a.lengths, tiles_here, shared.group, shared.first, shared.request};
 }
 
 }  // namespace dsa::hopper

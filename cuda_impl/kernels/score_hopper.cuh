@@ -10,7 +10,6 @@
 
 #include <cmath>
 #include <cstdint>
-#include <numeric>
 
 #include "hopper_operands.cuh"
 #include "hopper_query.cuh"
@@ -38,7 +37,7 @@ struct Shape {
   static constexpr int kMostStages = 24;
   static constexpr int kFit = static_cast<int>((kSharedBytes - sizeof(Queries<Operand, Rows>)) / (sizeof(Tile<Operand>) + 16));
   // A stage is always read by the same warpgroup, and filled by the same warp: each sees all its phases.
-  static constexpr int kTurns = std::lcm(kFeeders, kConsumers);
+  static constexpr int kTurns = kFeeders * kConsumers;
   static constexpr int kStages = (kFit < kMostStages ? kFit : kMostStages) / kTurns * kTurns;
   static_assert(kStages > 0);
 };
@@ -225,7 +224,7 @@ __global__ void __launch_bounds__(Shape<Operand, Rows>::kThreads, 1) score_kerne
     barrier_init(shared_address(&shared.queries.fetched), 1);
     barrier_publish();
   }
-  const Line early = threadIdx.x < S::kFeederThreads ? early_line<Rows>(a) : Line{0, 0, ~0u, 0};
+  const EarlyEntry early = threadIdx.x < S::kFeederThreads ? early_entry<Rows>(a) : EarlyEntry{~0u, 0};
   bool ragged;
   const Schedule<Rows> schedule = schedule_of_block<Rows, S::kThreads>(a, shared.schedule, ragged);
 
@@ -260,10 +259,8 @@ __global__ void __launch_bounds__(Shape<Operand, Rows>::kThreads, 1) score_kerne
     if (ragged) fill_past_lengths(a, thread, S::kStagers);
   } else {
     grow_to<S::kScoreRegisters>();
-    Schedule<Rows> ahead = schedule;
-    Segment segment;
-    if (ahead.next(segment)) {
-      stage_group<Operand, Rows>(a, segment.group, 0, shared.queries, thread, kAll);
+    if (schedule.left > 0) {
+      stage_group<Operand, Rows>(a, schedule.group, 0, shared.queries, thread, kAll);
       announce<1>(kAll);
     }
     score_tiles<Operand, Rows>(a, schedule, shared, static_cast<int>(threadIdx.x) / kWarpgroup - 1);
@@ -290,7 +287,7 @@ bool try_launch(const ScoreArguments& a, bool paired, Stream stream) {
   if (a.heads > kHeads || a.page_size % kTileKeys != 0) return false;
   const auto unaligned = reinterpret_cast<uintptr_t>(a.cache) | reinterpret_cast<uintptr_t>(a.codes);
   if ((unaligned | static_cast<uintptr_t>(a.heads * Operand::kQueryBytes)) % 16 != 0) return false;
-  if (a.rows * ((a.max_length + kTileKeys - 1) / kTileKeys + kSwitchTiles) > 0x7FFFFFFF) return false;
+  if (a.rows * ((a.max_length + kTileKeys - 1) / kTileKeys) > 0x7FFFFFFF) return false;
   int device = 0, major = 0, minor = 0, processors = 0;
   check_cuda("device", cudaGetDevice(&device));
   check_cuda("compute capability", cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
