@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from dsa_crosscheck.compare.device import comparisons
+from dsa_crosscheck.compare.device import comparisons, record
 
 
 @pytest.fixture
@@ -47,3 +49,26 @@ def test_a_violation_of_our_own_fails_and_of_a_peer_does_not() -> None:
 def test_unknown_names_are_refused(candidates: list[str], contexts: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match="should name some of"):
         comparisons.measure(candidates, contexts)
+
+
+@pytest.mark.usefixtures("on_cpu")
+def test_a_stopped_run_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept: list[int] = []
+    first = comparisons.measure(["cuda"], (512,), keep=lambda records: kept.append(len(records)))
+    assert kept == [1, 2]
+    made: list[str] = []
+    real = comparisons._report
+    monkeypatch.setattr(comparisons, "_report", lambda *what: made.append(what[2]) or real(*what))
+    assert comparisons.measure(["cuda"], (512,), done=first[:1]) == first
+    assert made == ["plateau"]
+
+
+@pytest.mark.parametrize(("commit", "resumes"), [("abc", True), ("abd", False), ("", False)])
+def test_only_a_record_of_the_same_commit_is_taken_up(tmp_path: Path, commit: str, resumes: bool) -> None:
+    top = {"device": "one", "commit": commit, "date": "2026-01-02"}
+    path = tmp_path / "record.json"
+    assert record.resumed(path, top, "compare") == []
+    path.write_text(json.dumps({"device": "one", "commit": commit and "abc", "date": "2026-01-01", "compare": [{}]}))
+    assert record.resumed(path, top, "compare") == ([{}] if resumes else [])
+    path.write_text('{"device":')
+    assert record.resumed(path, top, "compare") == []

@@ -14,8 +14,8 @@ from dsa_crosscheck.compare.device.profiled import names
 METRICS = {
     "ID": "0",
     "Kernel Name": "void dsa::store_kernel<dsa::Bf16Encoder>(int, long)",
-    "gpu__time_duration.sum": "1,234.5",
-    "dram__throughput.avg.pct_of_peak_sustained_elapsed": "71.25",
+    "gpu__time_duration.sum": "1,234,500",
+    "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed": "71.25",
     "smsp__average_warps_issue_stalled_long_scoreboard_per_issue_active.ratio": "4.5",
     "smsp__average_warps_issue_stalled_wait_per_issue_active.ratio": "1.5",
     "smsp__average_warps_issue_stalled_selected_per_issue_active.ratio": "9",
@@ -29,7 +29,7 @@ def table(rows: int) -> str:
     buffer = io.StringIO()
     writer = csv.writer(buffer, quoting=csv.QUOTE_ALL)
     writer.writerow(METRICS)
-    writer.writerow(["unit"] * len(METRICS))
+    writer.writerow(["ns"] * len(METRICS))
     for _ in range(rows):
         writer.writerow(METRICS.values())
     return "==PROF== Connected\ncase of the workload\n" + buffer.getvalue() + "==PROF== Disconnected\n"

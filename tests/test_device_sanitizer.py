@@ -105,6 +105,23 @@ def test_an_error_fails(gpu: Path) -> None:
     assert [(t["errors"], t["exit_code"], t["passed"]) for t in found["tools"]] == [(2, 99, False)] * 4
 
 
+COPY = """========= Host API memory access error at host access to 0x7f5f44813400 of size 1 bytes
+=========     Uninitialized access to 0x7f5f44813400 on access by cudaMemcpy source
+"""
+
+
+@pytest.mark.parametrize(("errors", "passes"), [(2, True), (3, False)])
+def test_host_copies_of_what_others_wrote_are_told_and_not_counted(
+    gpu: Path, monkeypatch: pytest.MonkeyPatch, errors: int, passes: bool
+) -> None:
+    names = [name for name, _ in workload.launches("cpu")]
+    stand_in(gpu, errors=errors, names=[*names[:-1], f"{names[-1]}\n{2 * COPY}".rstrip()])
+    monkeypatch.setattr(sanitizer, "TOOLS", ("initcheck",))
+    code, found = run(gpu)
+    assert code == (0 if passes else 1)
+    assert [(t["errors"], t["copies"]) for t in found["tools"]] == [(errors - 2, 2)]
+
+
 def test_a_tool_that_misses_its_planted_fault_fails(
     gpu: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -71,7 +71,15 @@ def _comparisons(args: argparse.Namespace) -> tuple[dict[str, Any], str, int]:
         if not all(one.isdecimal() for one in given):
             raise ValueError(f"`--context` should be numbers with commas, got {args.context!r}")
         contexts = tuple(int(one) for one in given)
-    records = comparisons.measure([name for name in args.candidate.split(",") if name], contexts)
+    from dsa_crosscheck.compare.device import record
+
+    top = record.head(args.commit)
+    records = comparisons.measure(
+        [name for name in args.candidate.split(",") if name],
+        contexts,
+        done=record.resumed(args.out, top, "compare"),
+        keep=lambda so_far: record.write(args.out, {**top, "compare": so_far}),
+    )
     return {"compare": records}, comparisons.render(records), 1 if comparisons.failed(records) else 0
 
 

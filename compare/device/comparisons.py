@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from dsa_crosscheck.compare.candidates.registry import CandidateError
@@ -24,14 +24,22 @@ GENERATED = ("gaussian", "outlier", "plateau", "exact-integers", "spread")
 CASES = {512: GENERATED, 8192: (*GENERATED, "captured-text"), 131072: GENERATED, 1048576: ("gaussian",)}
 """Cases by raw tokens of context; captured text is no longer."""
 
+WHAT = ("candidate", "preset", "case", "context")
 PASSED = ("IDENTICAL", "TIE", "WITHIN_BOUND")
 
 
-def measure(candidates: Sequence[str], contexts: Sequence[int] = tuple(CASES)) -> list[dict[str, Any]]:
+def measure(
+    candidates: Sequence[str],
+    contexts: Sequence[int] = tuple(CASES),
+    *,
+    done: Sequence[dict[str, Any]] = (),
+    keep: Callable[[list[dict[str, Any]]], None] = lambda records: None,
+) -> list[dict[str, Any]]:
     """A record for each comparison: verdict, first fault, bound, and what differs by how much in each stage.
 
     What can't be had is a record with ``left_out``, the reason; whatever our own raises is raised, unless it
-    can't be had. Progress goes to the standard error stream.
+    can't be had. Progress goes to the standard error stream. Records of ``done`` are taken over instead of made
+    again; ``keep`` gets all records so far after each comparison, so that a run that is stopped can go on.
     ``ValueError`` for a candidate without presets here, or a context without cases.
     """
     for name in candidates:
@@ -40,21 +48,34 @@ def measure(candidates: Sequence[str], contexts: Sequence[int] = tuple(CASES)) -
     for context in contexts:
         if context not in CASES:
             raise ValueError(f"`--context` should name some of {tuple(CASES)}, got {context}")
-    cells = [(context, case) for context in contexts for case in CASES[context]]
+    known = {_what(one): one for one in done if "verdict" in one}
     records = []
     for name in candidates:
         for preset in PRESETS[name]:
-            for context, case in cells:
-                what = {"candidate": name, "preset": preset, "case": case, "context": context}
-                try:
-                    found = _record(_report(name, preset, case, context))
-                except Exception as error:  # a peer's library may fail in ways of its own; the record says how
-                    if name == OURS and not isinstance(error, CandidateError):
-                        raise
-                    found = {"left_out": f"{type(error).__name__}: {error}".split("\n")[0]}
-                records.append(what | found)
-                print(*what.values(), found.get("verdict", found.get("left_out")), file=sys.stderr, flush=True)
+            for context in contexts:
+                for case in CASES[context]:
+                    what = (name, preset, case, context)
+                    if what not in known:
+                        known[what] = dict(zip(WHAT, what, strict=True)) | _found(*what)
+                        print(
+                            *what, known[what].get("verdict", known[what].get("left_out")), file=sys.stderr, flush=True
+                        )
+                        keep([*records, known[what]])
+                    records.append(known[what])
     return records
+
+
+def _what(record: dict[str, Any]) -> tuple[Any, ...]:
+    return tuple(record[name] for name in WHAT)
+
+
+def _found(name: str, preset: str, case: str, context: int) -> dict[str, Any]:
+    try:
+        return _record(_report(name, preset, case, context))
+    except Exception as error:  # a peer's library may fail in ways of its own; the record says how
+        if name == OURS and not isinstance(error, CandidateError):
+            raise
+        return {"left_out": f"{type(error).__name__}: {error}".split("\n")[0]}
 
 
 def failed(records: Sequence[dict[str, Any]]) -> bool:

@@ -23,35 +23,28 @@ WORKLOAD = (sys.executable, "-m", "dsa_crosscheck.compare.device.profiled")
 COMMAND = ("ncu", "--clock-control", "none", "--csv", "--page", "raw", "--kernel-name", WATCHED)
 
 COLUMNS = {
-    "us": re.compile(r"gpu__time_duration\.sum"),
-    "DRAM": re.compile(r"dram__throughput\.avg\.pct_of_peak_sustained_elapsed"),
-    "L2": re.compile(r"lts__throughput\.avg\.pct_of_peak_sustained_elapsed"),
-    "issue": re.compile(r"(sm__inst_issued|smsp__issue_active)\.avg\.pct_of_peak_sustained_active"),
-    "ALU": re.compile(r"sm__inst_executed_pipe_alu\.avg\.pct_of_peak_sustained_active"),
-    "FMA": re.compile(r"sm__(inst_executed_)?pipe_fma(_cycles_active)?\.avg\.pct_of_peak_sustained_active"),
-    "tensor": re.compile(r"sm__pipe_tensor_cycles_active\.avg\.pct_of_peak_sustained_active"),
+    "us": "gpu__time_duration.sum",
+    "DRAM": "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed",
+    "L2": "lts__throughput.avg.pct_of_peak_sustained_elapsed",
+    "issue": "sm__inst_executed.avg.pct_of_peak_sustained_elapsed",
+    "ALU": "sm__inst_executed_pipe_alu.avg.pct_of_peak_sustained_active",
+    "FMA": "sm__inst_executed_pipe_fma.avg.pct_of_peak_sustained_active",
+    "tensor": "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active",
 }
 """What the table shows, and the profiler's metric for it."""
+STALL = re.compile(r"smsp__average_warps_issue_stalled_(\w+)_per_issue_active\.ratio")
+"""Cycles for which a warp waited for a reason, an issued instruction."""
 KEPT = re.compile(
-    "|".join(
-        [
-            r"smsp__average_warps?_(issue|latency_issue)_stalled_\w+_ratio",
-            r"smsp__average_warps_issue_stalled_\S+\.ratio",
-        ]
-        + [
-            r"sm__cycles_(active|elapsed)\.\w+",
-            r"sm[sp]*__inst_executed(_pipe_\w+)?\.\S+",
-            r"sm__pipe_\S+",
-            r"launch__\w+",
-        ]
-        + [pattern.pattern for pattern in COLUMNS.values()]
-    )
+    r"sm__cycles_active\.(avg|min|max)|sm__inst_executed_pipe_\w+\.avg\.pct_of_peak_sustained_active|launch__(grid_size|"
+    r"block_size|registers_per_thread|shared_mem_per_block_dynamic|waves_per_multiprocessor)"
 )
-"""Metrics that the record keeps."""
+"""Metrics that the record keeps beside those."""
+MICROSECONDS = {"ns": 1e-3, "nsecond": 1e-3, "us": 1.0, "usecond": 1.0, "ms": 1e3, "msecond": 1e3}
 
 
 def measure() -> dict[str, Any]:
-    """``command`` and, for each launch, its case, kernel and kept metrics (numbers by the profiler's names).
+    """``command`` and, for each launch, its case, kernel and kept metrics: numbers by the profiler's names, the
+    duration in microseconds.
 
     ``ValueError`` without the profiler, or when it fails, with its last lines.
     """
@@ -69,18 +62,18 @@ def parse(output: str) -> list[dict[str, Any]]:
     """Launches of the profiler's CSV, in order, which the workload's and the profiler's own lines surround."""
     lines = [line for line in output.splitlines() if line.startswith('"')]
     rows = list(csv.reader(io.StringIO("\n".join(lines))))
-    head, values = rows[0], rows[2:]  # the second row holds units
+    head, units, values = rows[0], dict(zip(rows[0], rows[1], strict=True)), rows[2:]
+    scale = MICROSECONDS[units[COLUMNS["us"]]]
     cases = list(names())
     if len(values) != len(cases):
         raise ValueError(f"`device profile` should see {len(cases)} launches, saw {len(values)}")
     launches = []
     for case, row in zip(cases, values, strict=True):
         cells = dict(zip(head, row, strict=True))
-        metrics = {name: _number(text) for name, text in cells.items() if KEPT.fullmatch(name)}
+        metrics = {name: value for name, text in cells.items() if _kept(name) and (value := _number(text)) is not None}
+        metrics[COLUMNS["us"]] *= scale
         kernel = re.sub(r"\(.*", "", cells["Kernel Name"])
-        launches.append(
-            {"case": case, "kernel": kernel, "metrics": {k: v for k, v in metrics.items() if v is not None}}
-        )
+        launches.append({"case": case, "kernel": kernel, "metrics": metrics})
     return launches
 
 
@@ -89,7 +82,7 @@ def render(found: dict[str, Any]) -> str:
     lines = []
     for one in found["launches"]:
         metrics = one["metrics"]
-        shown = [next((v for k, v in metrics.items() if p.fullmatch(k)), None) for p in COLUMNS.values()]
+        shown = [metrics.get(name) for name in COLUMNS.values()]
         lines.append([one["case"], *("" if v is None else f"{v:.0f}" for v in shown)])
     waiting = [f"{one['case']} waits for {waits(one['metrics'])}" for one in found["launches"]]
     return "\n".join([*text_table(["case", *COLUMNS], lines, labels=1), "", *waiting])
@@ -97,13 +90,15 @@ def render(found: dict[str, Any]) -> str:
 
 def waits(metrics: dict[str, float]) -> str:
     """The two largest reasons for which a warp did not issue, in cycles an instruction."""
-    found = {
-        match.group(1): value
-        for name, value in metrics.items()
-        if (match := re.search(r"stalled_(\w+?)_(?:per_issue_active|\w*ratio)", name)) and "selected" not in name
-    }
+    found = {match.group(1): value for name, value in metrics.items() if (match := STALL.fullmatch(name))}
+    found.pop("selected", None)  # no wait: the instruction was issued
+    found.pop("not_selected", None)
     most = sorted(found, key=lambda name: -found[name])[:2]
     return ", ".join(f"{name.replace('_', ' ')} {found[name]:.1f}" for name in most)
+
+
+def _kept(name: str) -> bool:
+    return name in COLUMNS.values() or bool(STALL.fullmatch(name) or KEPT.fullmatch(name))
 
 
 def _number(text: str) -> float | None:

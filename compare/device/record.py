@@ -39,6 +39,21 @@ def check_target(option: str, path: Path | None) -> None:
         raise ValueError(f"`{option}` should be the path of a file in an existing folder, got {path}")
 
 
+def resumed(path: Path, top: dict[str, Any], member: str) -> list[dict[str, Any]]:
+    """What a run that was stopped left in ``path``: its ``member``, if its head is ``top`` and names a commit.
+
+    Nothing without such a file, or of another commit, device, toolkit or environment. The date may differ.
+    """
+    if not path.is_file() or not top["commit"]:
+        return []
+    try:
+        left = json.loads(path.read_text())
+    except json.JSONDecodeError:
+        return []
+    same = all(left.get(name) == value for name, value in top.items() if name != "date")
+    return list(left.get(member, [])) if same else []
+
+
 def write(path: Path, record: dict[str, Any]) -> None:
     """Write ``record`` as JSON; whole or not at all."""
     write_text(path, json.dumps(record, indent=1) + "\n")

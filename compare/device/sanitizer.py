@@ -20,12 +20,14 @@ from dsa_crosscheck.cuda_impl.build import BuildError, nvcc, target_flag
 from dsa_crosscheck.cuda_impl.ops.runtime import kernels_for
 
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
-OPTIONS = ("--kernel-name", "kernel_substring=_ZN3dsa", "--error-exitcode", "99", "--print-limit", "20")
+OPTIONS = ("--kernel-name", "kernel_substring=_ZN3dsa", "--error-exitcode", "99", "--print-limit", "100000")
 """Only kernels of our namespace are watched (names are compared as the compiler mangles them)."""
 WORKLOAD = (sys.executable, "-m", "dsa_crosscheck.compare.device.workload")
 PLANTED = Path(__file__).parent / "planted.cu"
 SUMMARY = re.compile(r"^========= (?:RACECHECK SUMMARY: (\d+) hazards?|ERROR SUMMARY: (\d+) errors?\s*$)", re.MULTILINE)
 """Not the line that says how many errors were left unprinted."""
+COPIES = re.compile(r"^========= Host API memory access error[^\n]*\n=========     Uninitialized access", re.MULTILINE)
+"""Torch reading back what its own kernels wrote, which nobody watched; our kernels copy nothing."""
 REPORT = re.compile(r"^========= (\S[^\n]*)\n=========     at ([^\n]*?)\+0x", re.MULTILINE)
 
 
@@ -46,8 +48,9 @@ def find_sanitizer() -> Path:
 def measure() -> dict[str, Any]:
     """``version``, ``command`` and, for each tool, what it said of our kernels and of its planted fault.
 
-    A tool's entry: ``exit_code``, ``errors`` (None without a summary), ``reports`` (which kernels, and what of
-    them), ``kernels`` that ran to their end,
+    A tool's entry: ``exit_code``, ``errors`` of our kernels (None without a summary), ``copies`` (reports of host
+    copies from memory that unwatched kernels wrote), ``reports`` (which kernels, and what of them), ``kernels``
+    that ran to their end,
     ``planted_errors``, and ``passed``: no error, every kernel run, the planted fault found. ``BuildError``
     where nvcc does not compile the planted faults.
     """
@@ -69,13 +72,18 @@ def _tool(sanitizer: Path, tool: str, planted: Path, expected: Sequence[str]) ->
     _, planted_output = _watch(sanitizer, tool, (str(planted), tool))
     errors, planted_errors = count_errors(output), count_errors(planted_output)
     kernels = re.findall(r"^ran (.+)$", output, re.MULTILINE)
-    passed = code == 0 and errors == 0 and kernels == list(expected) and bool(planted_errors)
+    copies = len(COPIES.findall(output))
+    errors = None if errors is None else errors - copies
+    passed = (
+        code in ((0, 99) if copies else (0,)) and errors == 0 and kernels == list(expected) and bool(planted_errors)
+    )
     if not passed:
         print(output, planted_output, sep="\n", file=sys.stderr)
     return {
         "tool": tool,
         "exit_code": code,
         "errors": errors,
+        "copies": copies,
         "reports": sorted({": ".join(found[::-1]) for found in REPORT.findall(output)}),
         "kernels": kernels,
         "planted_errors": planted_errors,
