@@ -35,7 +35,7 @@ def kernels_figure(record: Mapping[str, Any]) -> Figure:
         top.xaxis.set_major_formatter("{x:g}")
         top.xaxis.set_minor_locator(ticker.NullLocator())
         _lines(bottom, shares, _series(shares))
-        bottom.set(xlim=(0, 100), xlabel="share of the copy bandwidth, %")
+        bottom.set(xlim=(0, 103), xlabel="share of the copy bandwidth, %")
 
     return Figure(
         "kernels",
