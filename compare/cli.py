@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from importlib.metadata import version
 
 from dsa_crosscheck.compare.commands import compare, device, explain, fixtures, mutants, report, study
+from dsa_crosscheck.cuda_impl.build import BuildError
 
 USAGE_ERROR = 2
 COMMANDS = (compare, explain, fixtures, mutants, study, report, device)
@@ -31,7 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         # The reader, such as `head`, has seen enough; Python would complain again when it flushes at its exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, BuildError) as error:
         print(f"dsa-crosscheck: error: {error}", file=sys.stderr)
     except KeyboardInterrupt:
         print("dsa-crosscheck: stopped", file=sys.stderr)

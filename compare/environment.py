@@ -7,7 +7,10 @@ import os
 import platform
 from importlib.metadata import PackageNotFoundError, version
 
-PACKAGES = ("dsa-crosscheck", "numpy", "jax", "jaxlib", "torch", "apache-tvm-ffi", "xarray", "transformers", "sglang")
+PACKAGES = (
+    *("dsa-crosscheck", "numpy", "jax", "jaxlib", "torch", "apache-tvm-ffi", "xarray"),
+    *("transformers", "sglang", "sgl-deep-gemm"),  # whose kernels may have been judged
+)
 
 
 def environment() -> dict[str, object]:

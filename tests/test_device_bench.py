@@ -8,7 +8,6 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -16,7 +15,7 @@ import torch
 import xarray as xr
 
 from dsa_crosscheck.compare import cli
-from dsa_crosscheck.compare.device import bench, cell, memory, record
+from dsa_crosscheck.compare.device import accumulator, bench, cell, memory, record
 from dsa_crosscheck.compare.device.batches import ScoreShape, SelectShape, StoreShape
 from dsa_crosscheck.compare.device.contenders import contenders_named
 from dsa_crosscheck.compare.device.contenders import cuda as cuda_contender
@@ -275,10 +274,8 @@ def test_device_memory_measures_what_fits_and_predicts_the_rest(
 def test_device_accumulator_records_what_its_module_measures(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    stand_in = ModuleType("accumulator")
-    stand_in.measure = lambda names: [{"candidate": name, "bits": 13} for name in names]  # type: ignore[attr-defined]
-    stand_in.render = lambda records: f"{len(records)} scorers"  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "dsa_crosscheck.compare.device.accumulator", stand_in)
+    monkeypatch.setattr(accumulator, "measure", lambda names: [{"candidate": name, "bits": 13} for name in names])
+    monkeypatch.setattr(accumulator, "render", lambda records: f"{len(records)} scorers")
     out = tmp_path / "accumulator.json"
     assert cli.main(["device", "accumulator", "--candidate", "cuda,deepgemm", "--out", str(out)]) == 0
     assert json.loads(out.read_text())["accumulator"] == [

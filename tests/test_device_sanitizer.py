@@ -22,7 +22,11 @@ if [ "$1" = --version ]; then printf 'NVIDIA (R) Compute Sanitizer\\nVersion 202
 tool=$2
 {limits}
 for last; do :; done
-if [ "$last" = "$tool" ]; then eval "errors=\\${{PLANTED_$tool:-64}}"; else cat {names}; errors={errors}; fi
+if [ "$last" = "$tool" ]; then
+  eval "errors=\\${{PLANTED_$tool:-64}}"; [ "$errors" = 0 ] || echo "{planted}"
+else
+  cat {names}; errors={errors}
+fi
 if [ "$tool" = racecheck ]; then
   echo "========= RACECHECK SUMMARY: $errors hazards displayed ($errors errors, 0 warnings)"
 else
@@ -58,14 +62,17 @@ def test_summaries(output: str, errors: int | None) -> None:
     assert sanitizer.count_errors(output) == errors
 
 
-def stand_in(folder: Path, errors: int = 0, names: list[str] | None = None) -> None:
-    """A compute-sanitizer that has ``errors`` to tell, of a workload that prints ``names``."""
+ALL_PLANTED = " ".join(sanitizer.PLANTED_KERNELS.values())
+
+
+def stand_in(folder: Path, errors: int = 0, names: list[str] | None = None, planted: str = ALL_PLANTED) -> None:
+    """A compute-sanitizer that has ``errors`` to tell, of a workload that prints ``names``, and of ``planted``."""
     known = [name for name, _ in workload.launches("cpu")] if names is None else names
     (folder / "names").write_text("".join(f"ran {name}\n" for name in known))
     options = " ".join(sanitizer.OPTIONS)
     limits = f'case "$*" in *"{options}"*) ;; *) exit 5;; esac'
     program = folder / "compute-sanitizer"
-    program.write_text(STAND_IN.format(limits=limits, errors=errors, names=folder / "names"))
+    program.write_text(STAND_IN.format(limits=limits, errors=errors, names=folder / "names", planted=planted))
     program.chmod(0o755)
 
 
@@ -131,6 +138,13 @@ def test_a_tool_that_misses_its_planted_fault_fails(
     assert code == 1
     assert [t["tool"] for t in found["tools"] if not t["passed"]] == ["initcheck"]
     assert "planted: NOT FOUND" in capsys.readouterr().out
+
+
+def test_another_error_than_the_planted_one_does_not_do(gpu: Path) -> None:
+    stand_in(gpu, planted="an error of the driver")
+    code, found = run(gpu)
+    assert code == 1
+    assert [t["planted_errors"] for t in found["tools"]] == [0] * 4
 
 
 def test_a_kernel_that_did_not_run_fails(gpu: Path) -> None:

@@ -135,6 +135,7 @@ def target_of(capability: tuple[int, int]) -> str:
     return TARGETS[capability]
 
 
+@functools.cache  # a build that fails is not cached, and takes half a minute
 def refusal_of_bf16(capability: tuple[int, int]) -> str:
     """What the compiler says to a bf16 store of index keys; ``Unsupported`` when it fails otherwise."""
     try:

@@ -1,4 +1,4 @@
-"""``dsa-crosscheck device``: facts about the kernels on this GPU that are not times, measured and recorded."""
+"""``dsa-crosscheck device``: what the kernels are on this GPU, measured and recorded; `study cost` has their times."""
 
 from __future__ import annotations
 
@@ -8,21 +8,26 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dsa_crosscheck.compare.names import names_of
+
+Head = dict[str, Any]
+Measured = tuple[dict[str, Any], str, int]
+
 
 @dataclass(frozen=True)
 class Fact:
-    """``measure(args)`` returns the record's members, their text, and the exit code.
+    """``measure(args, top)`` returns the record's members below its head ``top``, their text, and the exit code.
 
     ``options`` declares options beside ``--out`` and ``--commit``.
     """
 
     name: str
     what: str
-    measure: Callable[[argparse.Namespace], tuple[dict[str, Any], str, int]]
+    measure: Callable[[argparse.Namespace, Head], Measured]
     options: Callable[[argparse.ArgumentParser], None] | None = None
 
 
-def _memory(args: argparse.Namespace) -> tuple[dict[str, Any], str, int]:
+def _memory(args: argparse.Namespace, top: Head) -> Measured:
     from dsa_crosscheck.compare.device import memory
 
     found = memory.measure_all()
@@ -33,22 +38,21 @@ def _accumulator_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--candidate", default="cuda", metavar="NAMES", help="with commas (default: %(default)s)")
 
 
-def _accumulator(args: argparse.Namespace) -> tuple[dict[str, Any], str, int]:
-    from importlib import import_module
+def _accumulator(args: argparse.Namespace, top: Head) -> Measured:
+    from dsa_crosscheck.compare.device import accumulator
 
-    module = import_module("dsa_crosscheck.compare.device.accumulator")
-    records = module.measure([name for name in args.candidate.split(",") if name])
-    return {"accumulator": records}, module.render(records), 0
+    records = accumulator.measure(names_of("--candidate", args.candidate))
+    return {"accumulator": records}, accumulator.render(records), 0
 
 
-def _profile(args: argparse.Namespace) -> tuple[dict[str, Any], str, int]:
+def _profile(args: argparse.Namespace, top: Head) -> Measured:
     from dsa_crosscheck.compare.device import profile
 
     found = profile.measure()
     return {"profile": found}, profile.render(found), 0
 
 
-def _sanitizer(args: argparse.Namespace) -> tuple[dict[str, Any], str, int]:
+def _sanitizer(args: argparse.Namespace, top: Head) -> Measured:
     from dsa_crosscheck.compare.device import sanitizer
 
     found = sanitizer.measure()
@@ -62,20 +66,19 @@ def _comparison_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--context", metavar="TOKENS", help="contexts, with commas (default: all that have cases)")
 
 
-def _comparisons(args: argparse.Namespace) -> tuple[dict[str, Any], str, int]:
+def _comparisons(args: argparse.Namespace, top: Head) -> Measured:
     from dsa_crosscheck.compare.device import comparisons
 
     contexts = tuple(comparisons.CASES)
     if args.context is not None:
-        given = args.context.split(",")
+        given = names_of("--context", args.context)
         if not all(one.isdecimal() for one in given):
             raise ValueError(f"`--context` should be numbers with commas, got {args.context!r}")
         contexts = tuple(int(one) for one in given)
     from dsa_crosscheck.compare.device import record
 
-    top = record.head(args.commit)
     records = comparisons.measure(
-        [name for name in args.candidate.split(",") if name],
+        names_of("--candidate", args.candidate),
         contexts,
         done=record.resumed(args.out, top, "compare"),
         keep=lambda so_far: record.write(args.out, {**top, "compare": so_far}),
@@ -94,7 +97,9 @@ FACTS = (
 
 def add(commands: argparse._SubParsersAction[Any]) -> None:
     """Declare the command, with a subcommand for each fact."""
-    parser = commands.add_parser("device", help="facts about the kernels on this GPU that are not times")
+    parser = commands.add_parser(
+        "device", help="what the kernels are on this GPU, but for their times: measured and recorded"
+    )
     names = parser.add_subparsers(title="facts", required=True, metavar="FACT")
     for fact in FACTS:
         one = names.add_parser(fact.name, help=fact.what, description=fact.what)
@@ -111,7 +116,8 @@ def run(args: argparse.Namespace) -> int:
 
     check_target("--out", args.out)
     need_gpu(f"`device {args.fact.name}`")
-    members, text, code = args.fact.measure(args)
+    top = head(args.commit)  # first: what has no head is not worth measuring
+    members, text, code = args.fact.measure(args, top)
     print(text)
-    write(args.out, {**head(args.commit), **members})
+    write(args.out, {**top, **members})
     return code

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from dsa_crosscheck.compare.call import Unsupported
+from dsa_crosscheck.compare.candidates.protocol import offers
 from dsa_crosscheck.compare.candidates.registry import CandidateError, load
 from dsa_crosscheck.compare.device.addition_groups import addition_groups, places
 from dsa_crosscheck.compare.device.exact_products import FORMATS, HEAD_DIM, score_products
@@ -47,8 +48,12 @@ def measure(candidates: Sequence[str]) -> list[dict[str, object]]:
                     raise
                 refusals.append(error)
                 records.append({"candidate": name, "format": kind, "left_out": str(error)})
-            else:
-                records.append({"candidate": name, "format": kind, **measure_accumulator(candidate)})
+                continue
+            if not offers(candidate, "score"):
+                why = f"candidate {name!r} has no `score`"
+                records.append({"candidate": name, "format": kind, "left_out": why})
+                continue
+            records.append({"candidate": name, "format": kind, **measure_accumulator(candidate)})
         if len(refusals) == len(FORMATS):
             raise refusals[0]
     return records

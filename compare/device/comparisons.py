@@ -49,6 +49,8 @@ def measure(
         if context not in CASES:
             raise ValueError(f"`--context` should name some of {tuple(CASES)}, got {context}")
     known = {_what(one): one for one in done if "verdict" in one}
+    if known:
+        print(f"{len(known)} comparisons taken over from a run that was stopped", file=sys.stderr, flush=True)
     records = []
     for name in candidates:
         for preset in PRESETS[name]:
@@ -60,7 +62,7 @@ def measure(
                         print(
                             *what, known[what].get("verdict", known[what].get("left_out")), file=sys.stderr, flush=True
                         )
-                        keep([*records, known[what]])
+                        keep(list(known.values()))
                     records.append(known[what])
     return records
 

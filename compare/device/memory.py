@@ -57,10 +57,12 @@ def measure(path: str, format_name: str, rows: int, keys: int) -> dict[str, int]
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
     torch.cuda.memory._record_memory_history(max_entries=100_000)
-    scores = candidate.score(*inputs)
-    torch.cuda.synchronize()
-    history = torch.cuda.memory._snapshot()["device_traces"]
-    torch.cuda.memory._record_memory_history(enabled=None)
+    try:
+        scores = candidate.score(*inputs)
+        torch.cuda.synchronize()
+        history = torch.cuda.memory._snapshot()["device_traces"]
+    finally:
+        torch.cuda.memory._record_memory_history(enabled=None)
     allocated = [e["size"] for trace in history for e in trace if e["action"] == "alloc"]
     return {
         "peak_bytes": torch.cuda.max_memory_allocated() - before,

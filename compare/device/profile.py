@@ -62,6 +62,8 @@ def parse(output: str) -> list[dict[str, Any]]:
     """Launches of the profiler's CSV, in order, which the workload's and the profiler's own lines surround."""
     lines = [line for line in output.splitlines() if line.startswith('"')]
     rows = list(csv.reader(io.StringIO("\n".join(lines))))
+    if len(rows) < 2:
+        raise ValueError(f"`device profile` should get a table from the profiler, got {output[-800:]!r}")
     head, units, values = rows[0], dict(zip(rows[0], rows[1], strict=True)), rows[2:]
     scale = MICROSECONDS[units[COLUMNS["us"]]]
     cases = list(names())

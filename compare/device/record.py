@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,10 @@ def need_gpu(what: str) -> None:
 
 
 def head(commit: str) -> dict[str, Any]:
-    """Device, driver, toolkit, ``commit`` as given, date (UTC) and environment."""
+    """Device, driver, toolkit, ``commit`` as given, date (UTC) and environment.
+
+    A driver that can't be asked is empty. ``BuildError`` without nvcc, which built what is measured.
+    """
     return {
         "device": torch.cuda.get_device_name(),
         "driver": _last_line("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"),
@@ -50,6 +54,8 @@ def resumed(path: Path, top: dict[str, Any], member: str) -> list[dict[str, Any]
         left = json.loads(path.read_text())
     except json.JSONDecodeError:
         return []
+    if not isinstance(left, dict):
+        return []
     same = all(left.get(name) == value for name, value in top.items() if name != "date")
     return list(left.get(member, [])) if same else []
 
@@ -60,5 +66,7 @@ def write(path: Path, record: dict[str, Any]) -> None:
 
 
 def _last_line(*command: str) -> str:
+    if shutil.which(command[0]) is None:
+        return ""
     found = subprocess.run(command, capture_output=True, text=True, check=False)
     return (found.stdout.strip().split("\n") or [""])[-1].strip()

@@ -22,6 +22,7 @@ class Replay:
     def __init__(self, work: Sequence[Callable[[], object]]) -> None:
         self._work = work  # a graph does not keep the memory alive that its launches use
         stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):  # type: ignore[no-untyped-call]
             for call in [*work, *work]:
                 call()

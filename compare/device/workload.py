@@ -30,6 +30,14 @@ ROWS = 21
 POSITIONS = 128
 QUERY_CODECS = {**{name: FORMATS[name] for name in STORED}, "fp8-unit": Codec("fp8-e4m3fn", "unit")}
 LATENT_CODECS = {"fp8": Codec("fp8-e4m3fn", "power-of-two", 1e-4, "amax"), "bf16": Codec("bf16")}
+SCORED = {
+    "rows 1": ScoreShape(3, 200),
+    "rows 2": ScoreShape(2, 200, 2),
+    "one request": ScoreShape(1, 200),
+    "many tiles": ScoreShape(100, 4160),
+    "many tiles of two rows": ScoreShape(100, 4160, 2),
+}
+"""Many tiles: a block of the Hopper scorer has more than its ring holds, of several rows."""
 Launch = tuple[str, Callable[[], object]]
 
 
@@ -95,34 +103,39 @@ def _queries(device: str) -> Iterator[Launch]:
 def _scores(device: str) -> Iterator[Launch]:
     """One row and two rows a request on whole tiles, and pages that are none; rows of every length, none among them."""
     for kind in PRESET_OF:
-        for what, shape in (("rows 1", ScoreShape(3, 200)), ("rows 2", ScoreShape(2, 200, 2))):
-            yield f"paged_scores {kind} {what}", _score(kind, shape, PAGE, device)
-        yield f"paged_scores {kind} page 16", _score(kind, ScoreShape(3, 200), 16, device)
-    yield "paged_scores fp4 wide scales", _score("fp4", ScoreShape(3, 200), PAGE, device, wide=True)
+        for what, shape in SCORED.items():
+            yield f"paged_scores {kind} {what}", partial(_score, kind, shape, PAGE, device)
+        for page_size in (16, 128):
+            yield f"paged_scores {kind} page {page_size}", partial(_score, kind, ScoreShape(4, 256), page_size, device)
+    yield "paged_scores fp4 wide scales", partial(_score, "fp4", ScoreShape(3, 200), PAGE, device, wide=True)
 
 
-def _score(kind: str, shape: ScoreShape, page_size: int, device: str, wide: bool = False) -> Callable[[], object]:
+def _score(kind: str, shape: ScoreShape, page_size: int, device: str, wide: bool = False) -> torch.Tensor:
     batch = score_batch(kind, shape, 0, "cpu")
-    batch.lengths = torch.linspace(0, shape.keys, shape.rows).int()
+    batch.lengths = torch.linspace(0 if shape.rows > 1 else shape.keys, shape.keys, shape.rows).int()
     codec = batch.conventions.key
     if wide:
         batch.cache[:, PAGE * codec.value_bytes(HEAD_DIM) :: 3] = 1
-    if page_size != PAGE:  # the same bytes cut into smaller pages: other keys, which no sanitizer minds
-        share = PAGE // page_size
-        batch.cache = batch.cache.reshape(-1, batch.cache.shape[1] // share)
+    if page_size != PAGE:  # the same bytes cut into other pages: other keys, which no sanitizer minds
+        batch.cache = batch.cache.reshape(-1, batch.cache.shape[1] // PAGE * page_size)
         batch.block_table = torch.randperm(batch.cache.shape[0]).int().view(shape.requests, -1)
     names = ("codes", "weights", "cache", "block_table", "request_of_row", "lengths")
     moved = [getattr(batch, f.name).contiguous().to(device) for f in fields(batch) if f.name in names]
-    return partial(paged_scores, *moved, codec=codec, page_size=page_size)
+    return paged_scores(*moved, codec=codec, page_size=page_size)
 
 
 def _selections(device: str) -> Iterator[Launch]:
-    scores = torch.randn(4, 5001)  # rows that no vector of four starts evenly, but for the first
-    lengths = torch.tensor([5001, 4999, 100, 0], dtype=torch.int32).to(device)
-    for what, rows in (("", scores), (" plateaus", scores.round()), (" equal", torch.ones(4, 5001))):
-        moved = rows.to(device)
-        for k in (64, 2048):
-            yield f"topk {k}{what}", partial(topk, moved, lengths, k)
+    """Rows that are searched whole, filtered and cut into parts; no vector of four starts evenly but in the first."""
+    for columns in (5001, 12001, 20001, 70001):
+        for what in ("", " plateaus", " equal"):
+            for k in (64, 2048):
+                yield f"topk {k} of {columns}{what}", partial(_select, columns, what, k, device)
+
+
+def _select(columns: int, what: str, k: int, device: str) -> torch.Tensor:
+    scores = torch.randn(4, columns)
+    rows = {"": scores, " plateaus": scores.round(), " equal": torch.ones(4, columns)}[what]
+    return topk(rows.to(device), torch.tensor([columns, columns - 2, 100, 0], dtype=torch.int32).to(device), k)
 
 
 def run(device: str) -> None:

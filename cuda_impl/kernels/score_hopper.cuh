@@ -285,6 +285,8 @@ void launch_rows(const ScoreArguments& a, int processors, Stream stream) {
 template <class Operand>
 bool try_launch(const ScoreArguments& a, bool paired, Stream stream) {
   if (a.heads > kHeads || a.page_size % kTileKeys != 0) return false;
+  // Heads that a row lacks are zeros here: times an infinite key they would be NaN. Only bf16 keys can be.
+  if (Operand::kBf16 && a.heads != kHeads) return false;
   const auto unaligned = reinterpret_cast<uintptr_t>(a.cache) | reinterpret_cast<uintptr_t>(a.codes);
   if ((unaligned | static_cast<uintptr_t>(a.heads * Operand::kQueryBytes)) % 16 != 0) return false;
   if (a.rows * ((a.max_length + kTileKeys - 1) / kTileKeys) > 0x7FFFFFFF) return false;

@@ -1,9 +1,10 @@
 // Exact top-k of float32 rows: deterministic, ties to the lowest index, output in index order.
 //
-// A block takes a part of a row. It leaves out what cannot be among the k best (candidates.cuh), finds the k-th largest key and how many of its equals belong to the
-// selection, marks the selected positions in a bit map, and writes them in order. Rows longer than a
-// part are reduced to the k best of each part, and these to the k best of the row by the same kernel:
-// among equals a part keeps the lowest indices, so nothing that the row selects is lost.
+// A block takes a part of a row. It leaves out what cannot be among the k best (candidates.cuh), finds the
+// k-th largest key and how many of its equals belong to the selection, marks the selected positions in a
+// bit map, and writes them in order. Rows longer than a part are reduced to the k best of each part, and
+// these to the k best of the row by the same kernel: among equals a part keeps the lowest indices, so
+// nothing that the row selects is lost.
 #pragma once
 
 #include <cstdint>
@@ -82,7 +83,7 @@ __device__ inline void emit(const Source& source, Range found, const Writer& wri
   });
   __syncthreads();
 
-  // Both counts of a thread's words fit 16 bits: one scan serves the two.
+  // Both counts of the whole part fit 16 bits: one scan serves the two.
   static_assert(kPartMax < 1 << 16);
   constexpr int kWords = kMapWords / kTopkThreads;
   uint32_t packed = 0u;
@@ -133,7 +134,7 @@ __global__ void __launch_bounds__(kTopkThreads, 2) topk_kernel(TopkLevel level, 
   // Barriers follow in every search before the maps are used.
   for (int word = threadIdx.x; word < kMapWords; word += kTopkThreads) shared.above[word] = shared.equal[word] = 0u;
   const ScoreRow scores = {write.scores, length};
-  const bool filtered = length > kFilteredMin && (length <= kFilteredMax / 2
+  const bool filtered = length >= kFilteredMin && (length <= kFilteredMax / 2
                             ? filter_groups<1>(scores, a.k, shared.maxima, shared.candidates, shared.range)
                             : filter_groups<2>(scores, a.k, shared.maxima, shared.candidates, shared.range));
   const auto wanted = static_cast<uint32_t>(a.k);
