@@ -51,7 +51,7 @@ def measure(
     known = {_what(one): one for one in done if "verdict" in one}
     if known:
         print(f"{len(known)} comparisons taken over from a run that was stopped", file=sys.stderr, flush=True)
-    records = []
+    records: list[dict[str, Any]] = []
     for name in candidates:
         for preset in PRESETS[name]:
             for context in contexts:
