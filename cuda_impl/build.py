@@ -1,4 +1,4 @@
-"""Building the kernels: for this CPU by emulation, and (compile only) for a GPU."""
+"""Building the kernels: for this CPU by emulation, and for a GPU by nvcc."""
 
 from __future__ import annotations
 

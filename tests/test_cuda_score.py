@@ -8,7 +8,7 @@ import pytest
 import torch
 from paged_bytes import BF16, CODECS, FP4, FP8, HEAD_DIM, assert_within, paged_case
 
-from dsa_crosscheck.cuda_impl.ops.score import paged_scores
+from dsa_crosscheck.cuda_impl.ops.score import paged_scores, paired
 from dsa_crosscheck.reference.codec_spec import Codec
 
 ONE_FP8, MINUS_ONE_FP8 = 0x38, 0xB8
@@ -192,3 +192,11 @@ def test_a_codec_without_a_kernel_is_refused(codec: Codec) -> None:
     arguments = paged_case(FP8, 16, lengths=[3], heads=1, seed=0).arguments
     with pytest.raises(ValueError, match=r"paged_scores\(codec=.*one of .*got"):
         paged_scores(*arguments, codec=codec, page_size=16)
+
+
+@pytest.mark.parametrize(
+    ("requests", "expected"),
+    [([0, 0], True), ([3, 3, 3, 3, 1, 1], True), ([], True), ([0], False), ([0, 0, 1], False), ([0, 1, 1, 0], False)],
+)
+def test_rows_are_paired_where_both_of_each_pair_have_one_request(requests: list[int], expected: bool) -> None:
+    assert paired(torch.tensor(requests, dtype=torch.int32)) is expected

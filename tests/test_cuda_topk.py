@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from dsa_crosscheck.cuda_impl.ops.runtime import kernels_for
 from dsa_crosscheck.cuda_impl.ops.topk import topk
 
 NAN = np.float32(np.nan)
@@ -148,6 +149,16 @@ def test_no_rows_and_no_columns() -> None:
 def test_bad_k(k: object) -> None:
     with pytest.raises(ValueError, match=r"topk\(k=.*in \[1, 2048\], got"):
         topk(torch.zeros(1, 10), torch.zeros(1, dtype=torch.int32), k)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("k", [0, 2049])
+def test_exports_check_k_themselves(k: int) -> None:
+    kernels = kernels_for(torch.device("cpu"))
+    with pytest.raises(ValueError, match=rf"`k` should be in \[1, 2048\], got {k}"):
+        kernels.topk_workspace(1, 10, k)
+    selected, workspace = torch.zeros(1, k, dtype=torch.int32), torch.zeros(1, dtype=torch.int32)
+    with pytest.raises(ValueError, match=rf"`k` should be in \[1, 2048\], got {k}"):
+        kernels.topk(torch.zeros(1, 10), torch.zeros(1, dtype=torch.int32), workspace, selected)
 
 
 @pytest.mark.parametrize(

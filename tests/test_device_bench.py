@@ -157,6 +157,9 @@ def test_record_table_and_dataset(made: dict[str, Any], tmp_path: Path) -> None:
     ]
     assert first[7] == "10.0"
     assert first[-4] == "0.50"
+    assert text.count("ratio: time of cuda (base) over that of this one, in one run") == 3
+    words = [line.split() for line in text.splitlines()]
+    assert [line[-4] for line in words if line[:3] == ["cuda", "fp8", "2"]] == ["base"]
     record.write(tmp_path / "made.json", made)
     assert len(cost_records(tmp_path)) == len(made["cost"])
     dataset = cost_device.dataset_of(made)
@@ -216,6 +219,17 @@ def test_study_cost_on_a_gpu_writes_the_record(
         ),
         (("--candidate", "cuda,emulated"), "`--candidate` should name, for a GPU, some of"),
         (("--candidate", "cuda", "--context", "512"), "`--context` should not be given for cuda, timed on a GPU"),
+        (("--candidate", "cuda", "--context", "8192"), "`--context` should not be given for cuda, timed on a GPU"),
+        (
+            ("--candidate", "sglang", "--results", "docs/results"),
+            "`--results` should not be given for sglang, timed on a GPU",
+        ),
+        (("--candidate", "torch"), "`--candidate` should name torch only beside cuda, deepgemm or sglang; got 'torch'"),
+        (
+            ("--candidate", "unfused,torch"),
+            "`--candidate` should name torch only beside cuda, deepgemm or sglang; got 'unfused,torch'",
+        ),
+        (("--candidate", "unfused", "--commit", "f00"), "`--commit` should not be given for unfused, timed on a CPU"),
         (
             ("--candidate", "unfused", "--record", "a.json"),
             "`--record` should not be given for unfused, timed on a CPU",

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from dsa_crosscheck.compare.device.batches import ScoreShape, SelectShape, StoreShape
-from dsa_crosscheck.compare.device.contenders import CONTENDERS, GPU_ONLY, contenders_named
+from dsa_crosscheck.compare.device.contenders import CONTENDERS, contenders_named
 from dsa_crosscheck.compare.device.predicted import predicted_bytes
 from dsa_crosscheck.compare.device.sizes import L2_BYTES, input_sets
 from dsa_crosscheck.compare.device.stages import STAGES
@@ -41,7 +41,8 @@ def done(name: str, stage: str, kind: str) -> tuple[Any, Any]:
 
 
 def test_names_are_the_table_and_a_module_that_loads_has_its_stages() -> None:
-    assert {one.name for one in CONTENDERS} >= {*GPU_ONLY, *CPU_CAN}
+    assert {one.name for one in CONTENDERS} == {"deepgemm", "sglang", *CPU_CAN}
+    assert [one.name for one in CONTENDERS if one.gpu_only] == ["cuda", "deepgemm", "sglang"]
     assert len(CELLS) == 3 + 3 + 3 + 3 + 3
     with pytest.raises(ValueError, match=r"should name, for a GPU, some of \('cuda', .*got 'emulated'"):
         contenders_named(["cuda", "emulated"])

@@ -27,11 +27,11 @@ MADE: dict[str, Any] = {
     "commit": "abc",
     "copy_bytes_per_second": 1e9,
     "cost": [
-        {"candidate": "cuda", **SCORE, "seconds": 6e-6},
-        {"candidate": "cuda", **SCORE, "format": "bf16", "bytes": 4000, "seconds": 5e-6},
+        {"candidate": "cuda", **SCORE, "seconds": 6e-6, "ratio_to": {"peer": 2.0}},
+        {"candidate": "cuda", **SCORE, "format": "bf16", "bytes": 4000, "seconds": 5e-6, "ratio_to": {}},
         {"candidate": "peer", **SCORE, "seconds": 3e-6},
         {"candidate": "other", **SCORE, "next_n": 1, "seconds": 1e-6},
-        {"candidate": "cuda", **SELECT, "seconds": 1e-6},
+        {"candidate": "cuda", **SELECT, "seconds": 1e-6, "ratio_to": {"peer": 0.25}},
         {"candidate": "peer", **SELECT, "seconds": 4e-6},
         {"candidate": "peer", **SELECT, "k": 9, "seconds": 9e-6},
     ],
@@ -55,6 +55,11 @@ def test_points_of_a_made_record() -> None:
     assert ratio_points(MADE) == {"fp8 2 x 1,000 x 2": {"peer": 2.0}, "top-k 2 x 50 k 8": {"peer": 0.25}}
     shares = share_points(MADE)
     assert shares == {"2 x 1,000 x 2": {"fp8": pytest.approx(50.0), "bf16": pytest.approx(80.0)}}
+
+
+def test_ratios_are_the_record_s_own() -> None:
+    changed = {**MADE, "cost": [{**MADE["cost"][0], "ratio_to": {"peer": 0.7}}, *MADE["cost"][1:]]}
+    assert ratio_points(changed)["fp8 2 x 1,000 x 2"] == {"peer": 0.7}
 
 
 def test_figure_draws_every_point() -> None:

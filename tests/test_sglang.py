@@ -59,7 +59,10 @@ def test_without_the_package(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
         raise importlib.metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr(importlib.metadata, "version", missing)
-    assert "an installed sglang 0.5.23, and found none: `pip install --no-deps sglang==0.5.23` is" in compare(capsys)
+    said = compare(capsys)
+    assert "an installed sglang 0.5.23, and found none: `pip install --no-deps sglang==0.5.23` is" in said
+    assert said.count("candidate 'sglang'") == 1
+    assert "does not support" not in said
 
 
 def test_another_version(site: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -37,7 +37,7 @@ def options(tmp_path: Path, **changed: object) -> argparse.Namespace:
         "repeats": 2,
         "seed": 0,
         "record": None,
-        "commit": "",
+        "commit": None,
         "page": [],
         "out": None,
         "results": tmp_path / "absent",

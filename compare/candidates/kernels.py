@@ -10,10 +10,10 @@ from dsa_crosscheck.compare.call import Unsupported
 from dsa_crosscheck.cuda_impl.ops.pool import pool
 from dsa_crosscheck.cuda_impl.ops.query import QUERY_POINTS, encode_query
 from dsa_crosscheck.cuda_impl.ops.runtime import kernels_for
-from dsa_crosscheck.cuda_impl.ops.score import HEAD_DIM, paged_scores, score_kernel
+from dsa_crosscheck.cuda_impl.ops.score import paged_scores, score_kernel
 from dsa_crosscheck.cuda_impl.ops.store import store_keys
 from dsa_crosscheck.cuda_impl.ops.topk import topk as exact_topk
-from dsa_crosscheck.cuda_impl.ops.variants import variant_for
+from dsa_crosscheck.cuda_impl.ops.variants import HEAD_DIM, variant_for
 from dsa_crosscheck.reference.conventions import Conventions
 from dsa_crosscheck.reference.presets import PRESETS
 

@@ -54,7 +54,8 @@ def load(name: str, conventions: Conventions | None) -> Any:
                 make: Callable[..., Any] = thing
                 thing = make(conventions) if inspect.signature(make).parameters else make()
     except Unsupported as error:
-        raise CandidateError(f"candidate {name!r} does not support this: {error}") from error
+        named = f"candidate {name!r}" in str(error)
+        raise CandidateError(str(error) if named else f"candidate {name!r} does not support this: {error}") from error
     # A module that exits would otherwise choose the exit code of the comparison.
     except (Exception, SystemExit) as error:
         raise CandidateError(f"candidate {name!r} ({target}) does not load: {type(error).__name__}: {error}") from error

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dsa_crosscheck.compare.files import check_target, write_text
 from dsa_crosscheck.compare.repeatability.budget import REPEATS
 
 if TYPE_CHECKING:
@@ -90,11 +91,9 @@ def run(args: argparse.Namespace) -> int:
 
 def report_of(args: argparse.Namespace) -> Report:
     """The report that the options ask for, written as JSON where they say so."""
-    if args.json is not None and (args.json.is_dir() or not args.json.parent.is_dir()):
-        raise ValueError(f"`--json` should be the path of a file in an existing folder, got {args.json}")
+    check_target("--json", args.json)
     from dsa_crosscheck.compare.candidates.registry import load
     from dsa_crosscheck.compare.engine import crosscheck
-    from dsa_crosscheck.compare.files import write_text
     from dsa_crosscheck.reference.models import model
     from dsa_crosscheck.reference.presets import preset
 

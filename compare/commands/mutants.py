@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from dsa_crosscheck.compare.files import check_target, write_text
+
 DEFAULT_PRESETS = {
     "reference": ("sglang-v4-fp8", "sglang-v4-fp4", "deepseek-v4"),
     "emulated": ("sglang-v4-fp8", "sglang-v4-fp4"),
@@ -46,13 +48,11 @@ def run(args: argparse.Namespace) -> int:
     if args.false_alarms is not None:
         return _false_alarms(presets, args)
     for option, path in (("--json", args.json), ("--record", args.record)):
-        if path is not None and (path.is_dir() or not path.parent.is_dir()):
-            raise ValueError(f"`{option}` should be the path of a file in an existing folder, got {path}")
+        check_target(option, path)
     if args.record is not None and args.only is not None:
         raise ValueError(f"`--record` should be given without `--only`, got --only {args.only}")
     from dsa_crosscheck.compare.candidates.reference import ReferenceCandidate
     from dsa_crosscheck.compare.candidates.registry import load
-    from dsa_crosscheck.compare.files import write_text
     from dsa_crosscheck.compare.mutants.expectations import lost_kills, read_kills, write_kills
     from dsa_crosscheck.compare.mutants.matrix import run_matrix
     from dsa_crosscheck.compare.mutants.table import render

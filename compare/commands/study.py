@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from dsa_crosscheck.compare.files import check_target
 from dsa_crosscheck.compare.studies.table import STUDIES, Study
 
 
@@ -62,8 +63,7 @@ def _check_targets(args: argparse.Namespace, folder: Path | None) -> None:
 
     files = [("page", path) for path in args.page] + [("json", args.json)] + [("out", args.out if not folder else None)]
     for option, path in files:
-        if path is not None and (path.is_dir() or not path.parent.is_dir()):
-            raise ValueError(f"`--{option}` should be the path of a file in an existing folder, got {path}")
+        check_target(f"--{option}", path)
     for path in args.page:
         if path.suffix not in (".html", ".md"):
             raise ValueError(f"`--page` should end in .html or .md, got {path}")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from dsa_crosscheck.compare.device.ratios import ratios_to
 from dsa_crosscheck.compare.device.table import shape_of
 from dsa_crosscheck.compare.device.verdicts import OURS
 from dsa_crosscheck.compare.reports.extra import need
@@ -47,9 +46,11 @@ def kernels_figure(record: Mapping[str, Any]) -> Figure:
 
 
 def ratio_points(record: Mapping[str, Any]) -> Points:
-    """Our time over each peer's, by line (format and shape); lines that no peer did are left out."""
-    points = {_label(entry): ratios_to(entry, record["cost"]) for entry in _ours(record)}
-    return {label: ratios for label, ratios in points.items() if ratios}
+    """Our time over each peer's, by line (format and shape); lines that no peer did are left out.
+
+    They are the record's own ``ratio_to``, which it has of the contender that was named first.
+    """
+    return {_label(entry): dict(entry["ratio_to"]) for entry in _ours(record) if entry["ratio_to"]}
 
 
 def share_points(record: Mapping[str, Any]) -> Points:

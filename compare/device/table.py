@@ -19,16 +19,21 @@ def render_record(record: Mapping[str, Any]) -> str:
         f"dsa-crosscheck study cost      {record['device']}   copy {record['copy_bytes_per_second'] / 1e12:.2f} TB/s   "
         f"commit {record['commit'] or 'not given'}",
         "us: median of turns, by graph replay, inputs rotated past the L2 cache; of copy: share of the copy's rate;",
-        "ratio: time of the first contender over that of this one, in one run; checked: see below each table",
+        "ratio, checked: see below each table",
     ]
     ratios = {(*_work(first), peer): ratio for first in record["cost"] for peer, ratio in first["ratio_to"].items()}
     for stage in dict.fromkeys(entry["stage"] for entry in record["cost"]):
         rows = [
-            _row(entry, ratios.get((*_work(entry), entry["candidate"])))
+            _row(entry, _ratio_text(entry, ratios.get((*_work(entry), entry["candidate"]))))
             for entry in record["cost"]
             if entry["stage"] == stage
         ]
-        lines += ["", stage, *text_table(COLUMNS, rows, LABELS), CHECKS[stage]]
+        lines += ["", stage, *text_table(COLUMNS, rows, LABELS)]
+        # Where the first contender is left out, the next is the base.
+        bases = dict.fromkeys(e["candidate"] for e in record["cost"] if e["stage"] == stage and e["ratio_to"])
+        if bases:
+            lines.append(f"ratio: time of {' or '.join(bases)} (base) over that of this one, in one run")
+        lines.append(CHECKS[stage])
     left_out = dict.fromkeys(
         f"{e['candidate']} {e['stage']} {e['format']} {shape_of(e)} left out: {e['why']}" for e in record["left_out"]
     )
@@ -56,7 +61,13 @@ def _work(entry: Mapping[str, Any]) -> tuple[Any, ...]:
     return tuple(entry.get(name) for name in WORK)
 
 
-def _row(entry: Mapping[str, Any], ratio: float | None) -> list[str]:
+def _ratio_text(entry: Mapping[str, Any], ratio: float | None) -> str:
+    if ratio is None:
+        return "base" if entry["ratio_to"] else "-"
+    return f"{ratio:.2f}" if ratio >= 0.1 else f"{ratio:.4f}"
+
+
+def _row(entry: Mapping[str, Any], ratio: str) -> list[str]:
     flops = entry.get("flops_per_second")
     return [
         entry["candidate"],
@@ -65,7 +76,7 @@ def _row(entry: Mapping[str, Any], ratio: float | None) -> list[str]:
         f"{entry['seconds'] * 1e6:,.1f}",
         f"{entry['copy_fraction']:.0%}",
         f"{flops / 1e12:.1f}" if flops else "-",
-        "-" if ratio is None else f"{ratio:.2f}" if ratio >= 0.1 else f"{ratio:.4f}",
+        ratio,
         _checked(entry) + ("  WRONG" if failure(entry) else ""),
     ]
 

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from dsa_crosscheck.compare.candidates.registry import CandidateError
-from dsa_crosscheck.compare.device.contenders import GPU_ONLY
+from dsa_crosscheck.compare.candidates.registry import BUILT_IN, CandidateError, plugins
+from dsa_crosscheck.compare.device.contenders import CONTENDERS
 from dsa_crosscheck.compare.environment import environment
 from dsa_crosscheck.compare.studies import cost_device, cost_text
 from dsa_crosscheck.compare.studies.cost_run import STAGES, Contender, contender, serving_conventions
@@ -24,7 +24,7 @@ from dsa_crosscheck.compare.studies.device_results import cost_dataset, cost_rec
 from dsa_crosscheck.compare.studies.families import FAMILIES, family_of
 from dsa_crosscheck.compare.studies.formats import STORED
 from dsa_crosscheck.compare.studies.ranking import ExactRow
-from dsa_crosscheck.compare.studies.table import study_named
+from dsa_crosscheck.compare.studies.table import COST_ON_CPU
 from dsa_crosscheck.reference.causal import row_lengths
 from dsa_crosscheck.reference.inputs import Inputs
 from dsa_crosscheck.reference.trace import exact_scores
@@ -43,25 +43,27 @@ DESCRIPTIONS = {
     "read_bytes": ("cache bytes that scoring must read if every row reads its keys once", "bytes"),
 }
 
-CPU_OPTIONS = ("family", "context", "rows", "topk", "repeats", "seed")
 GPU_OPTIONS = ("record", "commit")
-"""Options that belong to one place alone."""
+"""Options that no CPU has."""
 
 
 def run(args: argparse.Namespace) -> xr.Dataset:
     """Time every candidate and format in turns, after a pass that warms up; on a GPU, see ``cost_device``.
 
-    A candidate that has no kernel for a format is NaN there. ``ValueError`` for an unknown family, fewer
-    than one repeat, sizes at which no row sees more keys than it selects, or a candidate that does none
-    of the formats; ``CandidateError`` for one that doesn't load.
+    A candidate that has no kernel for a format is NaN there. ``ValueError`` for an option of the other place,
+    a contender that is timed only beside those of a GPU, an unknown family, fewer than one repeat, sizes at
+    which no row sees more keys than it selects, or a candidate that does none of the formats;
+    ``CandidateError`` for one that doesn't load.
     """
     names = [name for name in args.candidate.split(",") if name]
     if not names or len(set(names)) != len(names):
         raise ValueError(f"`--candidate` should name candidates once each, got {args.candidate!r}")
-    on_gpu = not set(names).isdisjoint(GPU_ONLY)
+    on_gpu = any(one.gpu_only for one in CONTENDERS if one.name in names)
     _check_place(args, names, on_gpu)
     if on_gpu:
         return cost_device.run_on_gpu(args, names)
+    left_out = {name: value for name, value in COST_ON_CPU.items() if getattr(args, name) is None}
+    args = argparse.Namespace(**vars(args) | left_out)
     if args.repeats < 1:
         raise ValueError(f"`--repeats` should be at least 1, got {args.repeats}")
     if args.family not in FAMILIES:
@@ -90,11 +92,16 @@ def render(dataset: xr.Dataset) -> str:
 
 
 def _check_place(args: argparse.Namespace, names: list[str], on_gpu: bool) -> None:
-    """``ValueError`` for an option that has no meaning where the candidates run."""
-    parser = argparse.ArgumentParser()
-    study_named("cost").options(parser)
-    for name in CPU_OPTIONS if on_gpu else GPU_OPTIONS:
-        if getattr(args, name) != parser.get_default(name):
+    """``ValueError`` for an option that has no meaning where the candidates run, or a contender that no CPU has."""
+    if not on_gpu:
+        *most, last = (one.name for one in CONTENDERS if one.gpu_only)
+        beside = f"{', '.join(most)} or {last}"
+        known = {*BUILT_IN, *plugins()}
+        for one in CONTENDERS:
+            if one.name in names and one.name not in known:
+                raise ValueError(f"`--candidate` should name {one.name} only beside {beside}; got {args.candidate!r}")
+    for name in COST_ON_CPU if on_gpu else GPU_OPTIONS:
+        if getattr(args, name) is not None:
             where = "a GPU, whose shapes are fixed" if on_gpu else "a CPU"
             raise ValueError(f"`--{name}` should not be given for {','.join(names)}, timed on {where}")
 

@@ -11,9 +11,10 @@ import xarray as xr
 
 from dsa_crosscheck.compare.device.bench import run_bench
 from dsa_crosscheck.compare.device.contenders import contenders_named
-from dsa_crosscheck.compare.device.record import check_target, need_gpu, write
+from dsa_crosscheck.compare.device.record import need_gpu, write
 from dsa_crosscheck.compare.device.table import render_record
 from dsa_crosscheck.compare.device.verdicts import failures
+from dsa_crosscheck.compare.files import check_target
 from dsa_crosscheck.compare.studies.device_results import CostRecord, cost_dataset, records_in
 
 RECORD = "record"
@@ -30,7 +31,7 @@ def run_on_gpu(args: argparse.Namespace, names: Sequence[str]) -> xr.Dataset:
         raise ValueError("a report should be of candidates timed on a CPU; a GPU's figures are written by `--record`")
     check_target("--record", args.record)
     need_gpu(f"`--candidate` {','.join(names)}")
-    record = run_bench(contenders, args.commit)
+    record = run_bench(contenders, args.commit or "")
     if args.record is not None:
         write(args.record, record)
     return dataset_of(record)

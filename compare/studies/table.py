@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dsa_crosscheck.compare.studies.replay import replay_command
 
@@ -80,6 +80,9 @@ class Study:
         return text
 
 
+RESULTS = Path("docs/results")
+
+
 def _ordering_options(parser: argparse.ArgumentParser) -> None:
     option = parser.add_argument
     option("--case", default="gaussian", help="a generated case or captured-text (default: %(default)s)")
@@ -94,27 +97,41 @@ def _memory_options(parser: argparse.ArgumentParser) -> None:
     option("--context", type=int, default=22528, metavar="TOKENS", help="raw tokens (default: %(default)s)")
     option("--rows", type=int, default=6144, metavar="N", help="query rows scored at once (default: %(default)s)")
     option("--budget", metavar="BYTES", help="also the largest context and chunk of rows within it, such as 48GiB")
-    _results_option(parser)
+    what = "folder of figures recorded on a device, read if it exists (default: %(default)s)"
+    option("--results", type=Path, default=RESULTS, metavar="DIR", help=what)
+
+
+COST_ON_CPU: dict[str, Any] = {
+    "family": "gaussian",
+    "context": 8192,
+    "rows": 8,
+    "topk": None,
+    "repeats": 5,
+    "seed": 0,
+    "results": RESULTS,
+}
+"""What an option of study ``cost`` that only a CPU has means when it is left out; parsed, that is None, so
+that an option which is given on a GPU is told from one which is not. ``topk`` follows from the keys."""
 
 
 def _cost_options(parser: argparse.ArgumentParser) -> None:
-    option = parser.add_argument
-    names = "with commas; any of cuda, deepgemm, sglang makes it the bench of a GPU (default: %(default)s)"
+    option, value = parser.add_argument, COST_ON_CPU
+    names = (
+        "with commas; any of cuda, deepgemm, sglang makes it the bench of a GPU, which also times unfused and torch "
+        "(default: %(default)s)"
+    )
     option("--candidate", default="emulated,unfused", metavar="NAMES", help=names)
     option("--record", type=Path, metavar="PATH", help="on a GPU: also write the record there, as JSON")
-    option("--commit", default="", help="on a GPU: what is measured, recorded as given")
-    option("--family", default="gaussian", metavar="NAME", help="family of inputs (default: %(default)s)")
-    option("--context", type=int, default=8192, metavar="TOKENS", help="raw tokens (default: %(default)s)")
-    option("--rows", type=int, default=8, metavar="N", help="query rows (default: %(default)s)")
-    option("--topk", type=int, metavar="K", help="keys to select (default: a quarter of the keys, at most 512)")
-    option("--repeats", type=int, default=5, metavar="N", help="timed passes of each (default: %(default)s)")
-    option("--seed", type=int, default=0, metavar="S", help="seed of the inputs (default: %(default)s)")
-    _results_option(parser)
-
-
-def _results_option(parser: argparse.ArgumentParser) -> None:
-    what = "folder of figures recorded on a device, read if it exists (default: %(default)s)"
-    parser.add_argument("--results", type=Path, default=Path("docs/results"), metavar="DIR", help=what)
+    option("--commit", help="on a GPU: what is measured, recorded as given")
+    option("--family", metavar="NAME", help=f"on a CPU: family of inputs (default: {value['family']})")
+    option("--context", type=int, metavar="TOKENS", help=f"on a CPU: raw tokens (default: {value['context']})")
+    option("--rows", type=int, metavar="N", help=f"on a CPU: query rows (default: {value['rows']})")
+    topk = "on a CPU: keys to select (default: a quarter of the keys, at most 512)"
+    option("--topk", type=int, metavar="K", help=topk)
+    option("--repeats", type=int, metavar="N", help=f"on a CPU: timed passes of each (default: {value['repeats']})")
+    option("--seed", type=int, metavar="S", help=f"on a CPU: seed of the inputs (default: {value['seed']})")
+    what = f"on a CPU: folder of figures recorded on a device, read if it exists (default: {RESULTS})"
+    option("--results", type=Path, metavar="DIR", help=what)
 
 
 def _precision_options(parser: argparse.ArgumentParser) -> None:

@@ -51,6 +51,14 @@ T* data(const char* name, const TensorView& tensor, DLDataType dtype, std::initi
   return static_cast<T*>(tensor.data_ptr());
 }
 
+// A grid of that many blocks in a line; ValueError names the argument that asks for more than a launch takes.
+inline dim3 grid_of(const char* name, int64_t blocks) {
+  constexpr int64_t most = 0x7FFFFFFF;
+  TVM_FFI_CHECK(blocks <= most, ValueError)
+      << "`" << name << "` should need at most " << most << " blocks, needs " << blocks;
+  return dim3(static_cast<unsigned>(blocks));
+}
+
 #if defined(__CUDACC__)
 
 // Makes the tensor's GPU current for its lifetime; `stream` is the one the caller uses there.

@@ -23,7 +23,6 @@ __device__ inline uint32_t warp_inclusive_sum(uint32_t value) {
 
 struct PrefixSum {
   uint32_t before;  // sum over the threads below this one
-  uint32_t total;   // sum over the block
 };
 
 // Every thread of the block calls it; warp_sums is shared and free again when the call returns.
@@ -36,9 +35,8 @@ __device__ inline PrefixSum block_prefix_sum(uint32_t value, uint32_t (&warp_sum
   // Each warp scans the warp sums itself: one barrier less than sharing one warp's answer.
   const uint32_t sums = warp_inclusive_sum(lane < kScanWarps ? warp_sums[lane] : 0u);
   const uint32_t below = __shfl_sync(full_warp, sums, warp > 0 ? warp - 1 : 0);
-  const uint32_t total = __shfl_sync(full_warp, sums, 31);
   __syncthreads();
-  return {inclusive - value + (warp > 0 ? below : 0u), total};
+  return {inclusive - value + (warp > 0 ? below : 0u)};
 }
 
 }  // namespace dsa

@@ -69,7 +69,7 @@ template <int Vectors>
 __device__ inline Range find_maxima(const ScoreRow& row, int k, Maxima& maxima) {
   constexpr int kSize = Vectors * kVector;
   const bool whole = row.aligned();
-  const int groups = (row.length + kSize - 1) / kSize;
+  const int groups = ceil_divide(row.length, kSize);
   const int mine = static_cast<int>(threadIdx.x);
   uint32_t low = ~0u, high = 0u;
   const auto keep = [&](int group, uint32_t key) {

@@ -2,8 +2,8 @@
 //
 // A codec says how a vector of kHeadDim elements is stored: kValueWords words of values, then
 // kScaleWords words of scales (in a cache page the scales of all tokens follow the values of all
-// tokens; in a query record they follow its own values). `decode` turns the vector into elements
-// and returns the factor that is left to multiply the score with.
+// tokens; in a query record they follow its own values). `decode_word` turns a word of values
+// into kPerWord elements; `score_factor` is what is left to multiply the score with.
 #pragma once
 
 #include <cstdint>

@@ -22,6 +22,12 @@ namespace dsa {
 
 inline constexpr unsigned full_warp = 0xffffffffu;
 
+// a / b rounded up, of a >= 0 and b > 0 whose sum T holds.
+template <class T>
+__host__ __device__ constexpr T ceil_divide(T a, T b) {
+  return (a + b - 1) / b;
+}
+
 #if defined(__CUDACC__)
 
 using Stream = cudaStream_t;

@@ -2,8 +2,8 @@
 //
 // The unit takes K = 16 elements a step, of which lane t of four holds elements 2t, 2t + 1, 2t + 8 and
 // 2t + 9. A dot product may visit its elements in any order, so each step takes four consecutive
-// elements of what lane t has loaded, and both operands agree on the order: `step_of` and `lane_of` say
-// where a 16-byte chunk of a stored vector goes. All conversions are exact.
+// elements of what lane t has loaded, and both operands agree on the order: 16-byte chunk 4c + t of a
+// stored vector is lane t's, for steps kSteps * c + s. All conversions are exact.
 #pragma once
 
 #include <cstdint>

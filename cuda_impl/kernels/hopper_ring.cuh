@@ -1,4 +1,4 @@
-// Tiles of keys on their way through shared memory: one warp copies them in, warpgroups read them.
+// Tiles of keys on their way through shared memory: two warps copy them in, warpgroups read them.
 #pragma once
 
 #include <cstdint>
@@ -59,7 +59,7 @@ struct EarlyEntry {
 template <int Rows>
 __device__ __forceinline__ EarlyEntry early_entry(const ScoreArguments& a) {
   if (a.requests != 1 || a.rows != Rows) return {~0u, 0};
-  const uint32_t tile = piece_of_block(static_cast<uint32_t>((a.max_length + kTileKeys - 1) / kTileKeys)).start;
+  const uint32_t tile = piece_of_block(static_cast<uint32_t>(ceil_divide<int64_t>(a.max_length, kTileKeys))).start;
   const uint32_t page = tile / static_cast<uint32_t>(a.page_size / kTileKeys);
   const uint32_t mine = page + threadIdx.x % 32;
   return {page, mine < a.max_pages ? a.block_table[mine] : 0};

@@ -28,7 +28,7 @@ __device__ __forceinline__ int tiles_of(const int32_t* lengths, int64_t group) {
   int longest = lengths[group * Rows];
 #pragma unroll
   for (int r = 1; r < Rows; ++r) longest = max(longest, lengths[group * Rows + r]);
-  return (longest + kTileKeys - 1) / kTileKeys;
+  return ceil_divide(longest, kTileKeys);
 }
 
 // A block's piece, walked group by group. Each role of the block has its own.
@@ -78,7 +78,7 @@ struct ScheduleShared {
 template <int Rows, int Threads>
 __device__ inline Schedule<Rows> schedule_of_block(const ScoreArguments& a, ScheduleShared<Threads>& shared, bool& ragged) {
   const auto groups = static_cast<uint32_t>(a.rows / Rows);
-  const uint32_t share = (groups + Threads - 1) / Threads;
+  const uint32_t share = ceil_divide<uint32_t>(groups, Threads);
   const uint32_t from = threadIdx.x * share;
   const uint32_t to = from + share < groups ? from + share : groups;
   // Asked for before it is known to be needed: loads that wait for each other are what a short call costs.

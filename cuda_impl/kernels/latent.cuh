@@ -25,7 +25,7 @@ struct LatentFp8 {
   ScaleRule rule;
 
   __host__ __device__ static constexpr int64_t page_bytes(int64_t page_size) {
-    return (page_size * (kValueBytes + kScaleBytes) + kValueBytes - 1) / kValueBytes * kValueBytes;
+    return ceil_divide(page_size * (kValueBytes + kScaleBytes), kValueBytes) * kValueBytes;
   }
   __device__ __forceinline__ void write(const float (&x)[kChunk], unsigned thread, unsigned char* page,
                                         int64_t page_size, int64_t token) const {

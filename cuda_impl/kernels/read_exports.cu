@@ -10,16 +10,6 @@
 
 namespace dsa {
 
-constexpr int64_t kMaxBlocks = 0x7FFFFFFF;
-
-inline unsigned grid_size(const char* what, int64_t blocks) {
-  TVM_FFI_CHECK(blocks <= kMaxBlocks, ValueError)
-      << "`" << what << "` should need at most " << kMaxBlocks << " blocks, needs " << blocks;
-  return static_cast<unsigned>(blocks);
-}
-
-inline int64_t ceil_divide(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
 // Words of a tensor of bytes.
 inline const uint32_t* words(const char* name, const TensorView& tensor, std::initializer_list<int64_t> shape) {
   const auto* start = data<const uint8_t>(name, tensor, u8, shape);
@@ -37,8 +27,8 @@ void pool(TensorView kv_score, TensorView position_bias, TensorView pooled) {
   auto* out = data<float>("pooled", pooled, f32, {kv_score.size(0) / kRatio, head_dim});
   const int64_t groups = pooled.size(0);
   OnDevice on(kv_score);
-  launch("pool", pool_kernel<kRatio>, dim3(grid_size("kv_score", ceil_divide(groups * head_dim, kPoolThreads))),
-         dim3(kPoolThreads), 0, on.stream, raw, bias, out, groups, head_dim);
+  const dim3 grid = grid_of("kv_score", ceil_divide<int64_t>(groups * head_dim, kPoolThreads));
+  launch("pool", pool_kernel<kRatio>, grid, dim3(kPoolThreads), 0, on.stream, raw, bias, out, groups, head_dim);
 }
 
 // What the matrix unit of a Hopper GPU takes for a codec.
@@ -72,7 +62,7 @@ void paged_scores(TensorView codes, TensorView weights, TensorView cache, Tensor
   a.page_words = kTokenWords * page_size;
   a.max_length = scores.size(1);
   a.rows = rows;
-  a.key_blocks = ceil_divide(a.max_length, kScoreThreads);
+  a.key_blocks = ceil_divide<int64_t>(a.max_length, kScoreThreads);
   a.requests = block_table.size(0);
   a.max_pages = block_table.size(1);
   a.page_size = page_size;
@@ -81,12 +71,19 @@ void paged_scores(TensorView codes, TensorView weights, TensorView cache, Tensor
 #if defined(__CUDACC__)
   if (hopper::try_launch<typename HopperOperand<Codec>::type>(a, paired, on.stream)) return;
 #endif
-  launch("paged_scores", score_kernel<Codec>, dim3(grid_size("scores", rows * a.key_blocks)), dim3(kScoreThreads),
+  launch("paged_scores", score_kernel<Codec>, grid_of("scores", rows * a.key_blocks), dim3(kScoreThreads),
          score_shared_bytes(heads), on.stream, a);
 }
 
+void check_k(int64_t k) {
+  TVM_FFI_CHECK(k >= 1 && k <= kTopkMax, ValueError) << "`k` should be in [1, " << kTopkMax << "], got " << k;
+}
+
 // Words that `topk` needs beside its output.
-int64_t topk_workspace(int64_t rows, int64_t columns, int64_t k) { return TopkPlan(rows, columns, k).words; }
+int64_t topk_workspace(int64_t rows, int64_t columns, int64_t k) {
+  check_k(k);
+  return TopkPlan(rows, columns, k).words;
+}
 
 void topk(TensorView scores, TensorView lengths, TensorView workspace, TensorView selected) {
   const auto* values = data<const float>("scores", scores, f32, {any_size, any_size});
@@ -94,7 +91,7 @@ void topk(TensorView scores, TensorView lengths, TensorView workspace, TensorVie
   const auto* visible = data<const int32_t>("lengths", lengths, i32, {rows});
   auto* out = data<int32_t>("selected", selected, i32, {rows, any_size});
   const int64_t k = selected.size(1);
-  TVM_FFI_CHECK(k >= 1 && k <= kTopkMax, ValueError) << "`k` should be in [1, " << kTopkMax << "], got " << k;
+  check_k(k);
   const TopkPlan plan(rows, scores.size(1), k);
   auto* free = data<int32_t>("workspace", workspace, i32, {plan.words});
   OnDevice on(scores);
@@ -108,7 +105,7 @@ void topk(TensorView scores, TensorView lengths, TensorView workspace, TensorVie
     const bool last = a.levels + 1 == plan.levels;
     level.best_scores = last ? nullptr : reinterpret_cast<float*>(free);
     level.best_indices = last ? out : free + kept;
-    launch("topk", topk_kernel, dim3(grid_size("scores", rows * level.parts)), dim3(kTopkThreads), sizeof(TopkShared),
+    launch("topk", topk_kernel, grid_of("scores", rows * level.parts), dim3(kTopkThreads), sizeof(TopkShared),
            on.stream, level, a);
     level.scores = level.best_scores;
     level.indices = level.best_indices;

@@ -2,7 +2,6 @@
 // block for its own, in ascending order of the position.
 #pragma once
 
-#include <cmath>
 #include <cstdint>
 
 #include "block_scan.cuh"

@@ -31,12 +31,9 @@ void with_latent(const String& variant, ScaleRule rule, Action&& action) {
   TVM_FFI_THROW(ValueError) << "`variant` names no latent record, got " << variant;
 }
 
-dim3 grid_of(int64_t blocks) {
-  TVM_FFI_CHECK(blocks <= 0x7fffffff, ValueError) << "a launch takes at most 2^31 - 1 blocks, got " << blocks;
-  return dim3(static_cast<unsigned>(blocks));
+dim3 blocks_for(const char* name, int64_t vectors) {
+  return grid_of(name, ceil_divide<int64_t>(vectors, kVectorsPerBlock));
 }
-
-dim3 blocks_for(int64_t vectors) { return grid_of((vectors + kVectorsPerBlock - 1) / kVectorsPerBlock); }
 
 ExtendPlan extend_plan(TensorView plan, TensorView out_loc, int64_t count, int64_t ratio) {
   const auto* rows = data<const int32_t>("plan", plan, i32, {count, 2});
@@ -68,7 +65,7 @@ void store_with(Plan plan, TensorView rows, TensorView weight, TensorView rope_t
     const StoreInputs in =
         store_inputs(rows, weight, rope_table, cache, kIndexDim, page_size, page_size * record, norm_eps);
     const OnDevice on(cache);
-    launch("store", store_kernel<Encoder, Plan>, blocks_for(in.count), dim3(kBlockThreads), 0, on.stream, in, plan,
+    launch("store", store_kernel<Encoder, Plan>, blocks_for("rows", in.count), dim3(kBlockThreads), 0, on.stream, in, plan,
            encoder);
   });
 }
@@ -81,7 +78,7 @@ void store_latent_with(Plan plan, TensorView rows, TensorView weight, TensorView
     const StoreInputs in = store_inputs(rows, weight, rope_table, cache, kLatentDim, page_size,
                                         Record::page_bytes(page_size), norm_eps);
     const OnDevice on(cache);
-    launch("store_latent", store_latent_kernel<Record, Plan>, grid_of(in.count), dim3(kBlockThreads), 0,
+    launch("store_latent", store_latent_kernel<Record, Plan>, grid_of("rows", in.count), dim3(kBlockThreads), 0,
            on.stream, in, plan, record);
   });
 }
@@ -135,7 +132,7 @@ void encode_query(TensorView query, TensorView gate, TensorView rope_table, Tens
         round_roped,
         round_rotated};
     const OnDevice on(query);
-    launch("encode_query", query_kernel<Encoder>, blocks_for(rows * heads), dim3(kBlockThreads), 0, on.stream, in,
+    launch("encode_query", query_kernel<Encoder>, blocks_for("query", rows * heads), dim3(kBlockThreads), 0, on.stream, in,
            encoder);
   });
 }

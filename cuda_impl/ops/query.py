@@ -8,10 +8,9 @@ import torch
 
 from dsa_crosscheck.cuda_impl.ops.arguments import check_range, check_tensors
 from dsa_crosscheck.cuda_impl.ops.runtime import kernels_for
-from dsa_crosscheck.cuda_impl.ops.variants import scale_arguments, variant_for
+from dsa_crosscheck.cuda_impl.ops.variants import HEAD_DIM, scale_arguments, variant_for
 from dsa_crosscheck.reference.codec_spec import Codec
 
-HEAD_DIM = 128
 QUERY_POINTS = frozenset({"query-roped", "query-rotated"})
 
 

@@ -7,10 +7,8 @@ import torch
 from dsa_crosscheck.cuda_impl.ops.arguments import check_range, check_tensors
 from dsa_crosscheck.cuda_impl.ops.placement import check_positive
 from dsa_crosscheck.cuda_impl.ops.runtime import kernels_for
+from dsa_crosscheck.cuda_impl.ops.variants import HEAD_DIM
 from dsa_crosscheck.reference.codec_spec import Codec
-
-HEAD_DIM = 128
-"""Elements of a vector, the only number the kernels are built for."""
 
 SCORE_KERNELS: dict[tuple[str, str | None, str | None], tuple[str, int]] = {
     ("fp8-e4m3fn", "fp32", None): ("paged_scores_fp8", 128),
@@ -45,8 +43,12 @@ def paged_scores(
 
     Columns at or past a row's length are -inf. Length 0, no rows and one request shared by many rows
     are legal. The fp8 scale multiplies after the head sum, fp4 scales are inside the product, and
-    NaN propagates through the relu. Everything is float32 in one fixed order: the same bits on every
-    run. Nothing with a head axis is written to memory.
+    NaN propagates through the relu. Nothing with a head axis is written to memory.
+
+    The same call gives the same bits on every run. Sums are float32 in one fixed order, except on a Hopper
+    GPU where a page is a multiple of 64 tokens, a row has at most 64 heads, and ``cache``, ``codes`` and a
+    row's codes are aligned to 16 bytes: there the matrix unit adds in an order of its own. So the bits of a
+    Hopper GPU depend on the page size, the number of heads and where the tensors start.
 
     Raises ``ValueError`` naming the argument: another dtype, shape or device, not contiguous, no heads,
     ``codes`` or ``cache`` at an address that 4 does not divide, a codec without a kernel, a page size
@@ -78,7 +80,7 @@ def paged_scores(
     scores = weights.new_empty(sizes["rows"], width)
     if width:
         getattr(kernels_for(scores.device), kernel)(
-            codes, weights, cache, block_table, request_of_row, lengths, scores, page_size, _paired(request_of_row)
+            codes, weights, cache, block_table, request_of_row, lengths, scores, page_size, paired(request_of_row)
         )
     return scores
 
@@ -110,7 +112,10 @@ def _check_pages(
         )
 
 
-def _paired(request_of_row: torch.Tensor) -> bool:
-    """Whether rows 2i and 2i + 1 always belong to one request: two decode steps at once."""
+def paired(request_of_row: torch.Tensor) -> bool:
+    """Whether rows 2i and 2i + 1 of ``request_of_row`` [rows] always belong to one request: two decode steps at once.
+
+    The exported scorers take it, so that the keys of a request are read once for two rows.
+    """
     pairs = request_of_row.view(-1, 2) if request_of_row.shape[0] % 2 == 0 else None
     return pairs is not None and bool((pairs[:, 0] == pairs[:, 1]).all())

@@ -6,13 +6,14 @@ import torch
 
 from dsa_crosscheck.cuda_impl.ops.arguments import check_range, check_tensors
 from dsa_crosscheck.cuda_impl.ops.storing import Store, Target
+from dsa_crosscheck.cuda_impl.ops.variants import HEAD_DIM
 from dsa_crosscheck.reference.codec_spec import Codec
 
 INDEX_KEYS = Target(
     operand="key",
     rows="pooled",
-    dim=128,
-    page_bytes=lambda codec, page_size: page_size * codec.record_bytes(128),
+    dim=HEAD_DIM,
+    page_bytes=lambda codec, page_size: page_size * codec.record_bytes(HEAD_DIM),
     extend="store_extend",
     decode="store_decode",
 )

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from dsa_crosscheck.reference.codec_spec import Codec
 
+HEAD_DIM = 128
+"""Elements of an index key or query, the only number that the kernels are built for."""
+
 
 @dataclass(frozen=True)
 class Variant:
@@ -24,17 +27,17 @@ class Variant:
 
 
 VARIANTS = (
-    Variant("key", 128, "fp8-e4m3fn", "fp32", None, "fp8-fp32"),
-    Variant("key", 128, "fp8-e4m3fn", "power-of-two", None, "fp8-power-of-two"),
-    Variant("key", 128, "bf16", None, None, "bf16"),
-    Variant("key", 128, "fp4-e2m1", "power-of-two", "even", "fp4-even"),
-    Variant("key", 128, "fp4-e2m1", "power-of-two", "toward-zero", "fp4-toward-zero"),
-    Variant("query", 128, "fp8-e4m3fn", "fp32", None, "fp8-fp32"),
-    Variant("query", 128, "fp8-e4m3fn", "power-of-two", None, "fp8-power-of-two"),
-    Variant("query", 128, "fp8-e4m3fn", "unit", None, "fp8-unit"),
-    Variant("query", 128, "bf16", None, None, "bf16"),
-    Variant("query", 128, "fp4-e2m1", "power-of-two", "even", "fp4-even"),
-    Variant("query", 128, "fp4-e2m1", "power-of-two", "toward-zero", "fp4-toward-zero"),
+    Variant("key", HEAD_DIM, "fp8-e4m3fn", "fp32", None, "fp8-fp32"),
+    Variant("key", HEAD_DIM, "fp8-e4m3fn", "power-of-two", None, "fp8-power-of-two"),
+    Variant("key", HEAD_DIM, "bf16", None, None, "bf16"),
+    Variant("key", HEAD_DIM, "fp4-e2m1", "power-of-two", "even", "fp4-even"),
+    Variant("key", HEAD_DIM, "fp4-e2m1", "power-of-two", "toward-zero", "fp4-toward-zero"),
+    Variant("query", HEAD_DIM, "fp8-e4m3fn", "fp32", None, "fp8-fp32"),
+    Variant("query", HEAD_DIM, "fp8-e4m3fn", "power-of-two", None, "fp8-power-of-two"),
+    Variant("query", HEAD_DIM, "fp8-e4m3fn", "unit", None, "fp8-unit"),
+    Variant("query", HEAD_DIM, "bf16", None, None, "bf16"),
+    Variant("query", HEAD_DIM, "fp4-e2m1", "power-of-two", "even", "fp4-even"),
+    Variant("query", HEAD_DIM, "fp4-e2m1", "power-of-two", "toward-zero", "fp4-toward-zero"),
     Variant("latent", 512, "fp8-e4m3fn", "power-of-two", None, "fp8-power-of-two"),
     Variant("latent", 512, "bf16", None, None, "bf16"),
 )

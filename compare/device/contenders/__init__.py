@@ -7,6 +7,6 @@ A launch may be captured in a CUDA graph, so it asks nothing of the host. ``Impo
 where the contender can't be had, or not for this batch.
 """
 
-from dsa_crosscheck.compare.device.contenders.table import CONTENDERS, GPU_ONLY, Contender, contenders_named
+from dsa_crosscheck.compare.device.contenders.table import CONTENDERS, Contender, contenders_named
 
-__all__ = ["CONTENDERS", "GPU_ONLY", "Contender", "contenders_named"]
+__all__ = ["CONTENDERS", "Contender", "contenders_named"]

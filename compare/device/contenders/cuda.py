@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dsa_crosscheck.compare.device.batches import ScoreBatch, SelectBatch, StoreBatch
 from dsa_crosscheck.compare.device.sizes import PAGE
 from dsa_crosscheck.cuda_impl.ops.runtime import kernels_for
-from dsa_crosscheck.cuda_impl.ops.score import score_kernel
+from dsa_crosscheck.cuda_impl.ops.score import paired, score_kernel
 from dsa_crosscheck.cuda_impl.ops.variants import scale_arguments, variant_for
 
 STAGES = {"score": ("fp8", "bf16", "fp4"), "store": ("fp8", "bf16", "fp4"), "select": ("fp32",)}
@@ -17,10 +17,10 @@ def score(batch: ScoreBatch) -> Callable[[], object]:
     """Paged scores; two rows a request share its keys."""
     export, _ = score_kernel(batch.conventions.key)
     kernel = getattr(kernels_for(batch.cache.device), export)
-    paired = batch.shape.next_n == 2
+    pairs = paired(batch.request_of_row)
     inputs = (batch.codes, batch.weights, batch.cache, batch.block_table, batch.request_of_row, batch.lengths)
     scores = batch.scores
-    return lambda: kernel(*inputs, scores, PAGE, paired)
+    return lambda: kernel(*inputs, scores, PAGE, pairs)
 
 
 def store(batch: StoreBatch) -> Callable[[], object]:

@@ -12,11 +12,15 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Contender:
-    """``module`` is the file of this folder; ``package`` what must be installed beside ours."""
+    """``module`` is the file of this folder; ``package`` what must be installed beside ours.
+
+    ``gpu_only``: no CPU can time it; the others are timed where the rest is.
+    """
 
     name: str
     module: str
     package: str | None = None
+    gpu_only: bool = False
 
     def load(self) -> ModuleType:
         """The module; ``ImportError`` where something that it needs is missing."""
@@ -43,14 +47,12 @@ class Contender:
 
 
 CONTENDERS = (
-    Contender("cuda", "cuda"),
-    Contender("deepgemm", "deepgemm", "sgl-deep-gemm"),
-    Contender("sglang", "sglang", "sglang"),
+    Contender("cuda", "cuda", gpu_only=True),
+    Contender("deepgemm", "deepgemm", "sgl-deep-gemm", gpu_only=True),
+    Contender("sglang", "sglang", "sglang", gpu_only=True),
     Contender("unfused", "unfused"),
     Contender("torch", "torch_topk"),
 )
-GPU_ONLY = ("cuda", "deepgemm", "sglang")
-"""Names that no CPU can time; the others are timed where the rest is."""
 
 
 def contenders_named(names: Sequence[str]) -> tuple[Contender, ...]:
