@@ -208,6 +208,8 @@ def test_study_cost_on_a_gpu_writes_the_record(
     made["cost"][0]["worst_error_over_bound"]["ieee-fp32"] = 2.0
     assert cli.main(command) == 1
     assert "WRONG: score fp8" in capsys.readouterr().out
+    made["cost"] = []
+    assert cli.main(command) == 3  # nobody could be timed
 
 
 @pytest.mark.parametrize(

@@ -144,7 +144,7 @@ def test_candidates_that_cannot_be_had(tmp_path: Path) -> None:
         cost.run(options(tmp_path, candidate=f"{__name__}:Broken"))
     with pytest.raises(CandidateError, match=r"should be one of"):
         cost.run(options(tmp_path, candidate="no-such"))
-    with pytest.raises(ValueError, match="`--candidate` should name candidates once each"):
+    with pytest.raises(ValueError, match="`--candidate` should name something, with commas and once each"):
         cost.run(options(tmp_path, candidate="unfused,unfused"))
     with pytest.raises(CandidateError, match="should do one of the formats"):
         cost.run(options(tmp_path, candidate=f"{__name__}:Nothing"))

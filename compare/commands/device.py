@@ -112,7 +112,8 @@ def add(commands: argparse._SubParsersAction[Any]) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Measure, print, and write the record; 1 if the measurement is a check that failed."""
-    from dsa_crosscheck.compare.device.record import check_target, head, need_gpu, write
+    from dsa_crosscheck.compare.device.record import head, need_gpu, write
+    from dsa_crosscheck.compare.files import check_target
 
     check_target("--out", args.out)
     need_gpu(f"`device {args.fact.name}`")

@@ -30,7 +30,8 @@ def add(commands: argparse._SubParsersAction[Any]) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run the study, print its table, write its dataset or report where the options say so.
 
-    Exit code 1 if the study checks results and found some wrong (attribute ``failures``), else 0.
+    Exit code 1 if the study checks results and found some wrong (attribute ``failures``), 3 if it could measure
+    nothing (attribute ``undecided``), else 0.
     """
     from dsa_crosscheck.compare.studies.output import write_json, write_netcdf
 
@@ -54,7 +55,9 @@ def run(args: argparse.Namespace) -> int:
             write_page(path, page)
     if args.json is not None:
         write_json(args.json, dataset)
-    return 1 if dataset.attrs.get("failures") else 0
+    if dataset.attrs.get("failures"):
+        return 1
+    return 3 if dataset.attrs.get("undecided") else 0
 
 
 def _check_targets(args: argparse.Namespace, folder: Path | None) -> None:

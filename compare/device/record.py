@@ -37,12 +37,6 @@ def head(commit: str) -> dict[str, Any]:
     }
 
 
-def check_target(option: str, path: Path | None) -> None:
-    """A measurement takes minutes: what can't be written in the end is refused before, by ``ValueError``."""
-    if path is not None and (path.is_dir() or not path.parent.is_dir()):
-        raise ValueError(f"`{option}` should be the path of a file in an existing folder, got {path}")
-
-
 def resumed(path: Path, top: dict[str, Any], member: str) -> list[dict[str, Any]]:
     """What a run that was stopped left in ``path``: its ``member``, if its head is ``top`` and names a commit.
 

@@ -17,6 +17,7 @@ import xarray as xr
 from dsa_crosscheck.compare.candidates.registry import BUILT_IN, CandidateError, plugins
 from dsa_crosscheck.compare.device.contenders import CONTENDERS
 from dsa_crosscheck.compare.environment import environment
+from dsa_crosscheck.compare.names import names_of
 from dsa_crosscheck.compare.studies import cost_device, cost_text
 from dsa_crosscheck.compare.studies.cost_run import STAGES, Contender, contender, serving_conventions
 from dsa_crosscheck.compare.studies.cost_summary import summarise
@@ -55,9 +56,7 @@ def run(args: argparse.Namespace) -> xr.Dataset:
     which no row sees more keys than it selects, or a candidate that does none of the formats;
     ``CandidateError`` for one that doesn't load.
     """
-    names = [name for name in args.candidate.split(",") if name]
-    if not names or len(set(names)) != len(names):
-        raise ValueError(f"`--candidate` should name candidates once each, got {args.candidate!r}")
+    names = names_of("--candidate", args.candidate)
     on_gpu = any(one.gpu_only for one in CONTENDERS if one.name in names)
     _check_place(args, names, on_gpu)
     if on_gpu:

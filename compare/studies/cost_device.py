@@ -38,9 +38,13 @@ def run_on_gpu(args: argparse.Namespace, names: Sequence[str]) -> xr.Dataset:
 
 
 def dataset_of(record: dict[str, Any]) -> xr.Dataset:
-    """The ``cost`` entries as variables over ``record``, named as those that study ``cost`` reads from files."""
+    """The ``cost`` entries as variables over ``record``, named as those that study ``cost`` reads from files.
+
+    ``undecided`` is 1 if nobody could be timed.
+    """
     dataset = cost_dataset(records_in(RECORD, record, "cost", CostRecord))
-    return dataset.assign_attrs({RECORD: json.dumps(record), "failures": "\n".join(failures(record))})
+    told = {RECORD: json.dumps(record), "failures": "\n".join(failures(record)), "undecided": int(not record["cost"])}
+    return dataset.assign_attrs(told)
 
 
 def render(dataset: xr.Dataset) -> str:
