@@ -68,7 +68,7 @@ __device__ inline uint32_t narrow(const Source& source, Range& range, RangeShare
     count[i] = shared.histogram[kBins - 1 - (threadIdx.x * kOwn + i)];
     own += count[i];
   }
-  uint32_t before = block_prefix_sum(own, shared.warp_sums).before;
+  uint32_t before = block_prefix_sum(own, shared.warp_sums);
 #pragma unroll
   for (int i = 0; i < kOwn; ++i) {
     if (before < range.wanted && range.wanted <= before + count[i]) {

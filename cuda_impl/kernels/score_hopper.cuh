@@ -198,7 +198,7 @@ __device__ inline void score_tiles(const ScoreArguments& a, Schedule<Rows> sched
 // Threads of a block write -inf at and past the rows' lengths, a share of all cells each block.
 __device__ inline void fill_past_lengths(const ScoreArguments& a, int thread, int threads) {
   constexpr int64_t kCells = 4096;
-  const int64_t chunks = (a.max_length + kCells - 1) / kCells;
+  const int64_t chunks = ceil_divide(a.max_length, kCells);
   for (int64_t unit = blockIdx.x; unit < a.rows * chunks; unit += gridDim.x) {
     const int64_t row = unit / chunks, start = unit % chunks * kCells, length = a.lengths[row];
     const int64_t stop = start + kCells < a.max_length ? start + kCells : a.max_length;
@@ -274,7 +274,7 @@ __global__ void __launch_bounds__(Shape<Operand, Rows>::kThreads, 1) score_kerne
 
 template <class Operand, int Rows>
 void launch_rows(const ScoreArguments& a, int processors, Stream stream) {
-  const int64_t tiles = a.rows / Rows * ((a.max_length + kTileKeys - 1) / kTileKeys);
+  const int64_t tiles = a.rows / Rows * ceil_divide(a.max_length, int64_t{kTileKeys});
   const int64_t blocks = tiles < processors ? tiles : processors;
   launch("paged_scores (hopper)", score_kernel<Operand, Rows>, dim3(static_cast<unsigned>(blocks)),
          dim3(Shape<Operand, Rows>::kThreads), sizeof(Shared<Operand, Rows>), stream, a);
@@ -289,7 +289,7 @@ bool try_launch(const ScoreArguments& a, bool paired, Stream stream) {
   if (Operand::kBf16 && a.heads != kHeads) return false;
   const auto unaligned = reinterpret_cast<uintptr_t>(a.cache) | reinterpret_cast<uintptr_t>(a.codes);
   if ((unaligned | static_cast<uintptr_t>(a.heads * Operand::kQueryBytes)) % 16 != 0) return false;
-  if (a.rows * ((a.max_length + kTileKeys - 1) / kTileKeys) > 0x7FFFFFFF) return false;
+  if (a.rows * ceil_divide(a.max_length, int64_t{kTileKeys}) > 0x7FFFFFFF) return false;
   int device = 0, major = 0, minor = 0, processors = 0;
   check_cuda("device", cudaGetDevice(&device));
   check_cuda("compute capability", cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));

@@ -92,7 +92,7 @@ __device__ inline void emit(const Source& source, Range found, const Writer& wri
     const int word = threadIdx.x * kWords + i;
     packed += static_cast<uint32_t>(__popc(shared.above[word])) << 16 | static_cast<uint32_t>(__popc(shared.equal[word]));
   }
-  const uint32_t before = block_prefix_sum(packed, shared.range.warp_sums).before;
+  const uint32_t before = block_prefix_sum(packed, shared.range.warp_sums);
   uint32_t above = before >> 16, equal = before & 0xFFFFu;
 #pragma unroll
   for (int i = 0; i < kWords; ++i) {
@@ -161,7 +161,7 @@ struct TopkPlan {
     constexpr int64_t kFewParts = 96;
     while (width > kPartMax) {
       int64_t part = kPartMax;
-      while (part / 2 >= 4 * k && part > kFilteredMin && rows * ((width + part - 1) / part) < kFewParts) part /= 2;
+      while (part / 2 >= 4 * k && part > kFilteredMin && rows * ceil_divide(width, part) < kFewParts) part /= 2;
       add(width, part);
       width = parts[levels - 1] * k;
       words += 2 * rows * width;
@@ -173,7 +173,7 @@ struct TopkPlan {
   void add(int64_t width, int64_t part) {
     columns[levels] = width;
     size[levels] = part;
-    parts[levels] = (width + part - 1) / part > 0 ? (width + part - 1) / part : 1;
+    parts[levels] = width > 0 ? ceil_divide(width, part) : 1;
     ++levels;
   }
 };
