@@ -178,7 +178,7 @@ def run_query(c: Conventions, name: str, count: int, seed: int, **faults: Roundi
     """Worst error / bound of roped and rotated queries of one head."""
     query, _, _, table = key_inputs()
     if c.bf16_points:
-        query = near_boundaries(lambda x, at: rotate_query(x[:, None], table, at, c), QUERY_STAGES, 2)
+        query = near_boundaries(lambda x, at: rotate_query(x[:, None], table, at, c), QUERY_STAGES, 8)
     row, places = model(name), np.tile(PLACES, len(query) // PLACES.size)
     stages = rotate_query(query[:, None], table, places, c)
     bound = query_bound(query[:, None], stages, table, places, c, row)
