@@ -61,6 +61,11 @@ def test_a_stopped_run_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(comparisons, "_report", lambda *what: made.append(what[2]) or real(*what))
     assert comparisons.measure(["cuda"], (512,), done=first[:1]) == first
     assert made == ["plateau"]
+    other = first[1] | {"candidate": "sglang"}
+    missing = {name: first[0][name] for name in comparisons.WHAT} | {"left_out": "no GPU"}
+    found = comparisons.measure(["cuda"], (512,), done=[other, missing])
+    assert sorted(one["candidate"] for one in found) == ["cuda", "cuda", "sglang"]
+    assert all("verdict" in one for one in found)
 
 
 @pytest.mark.parametrize(("commit", "resumes"), [("abc", True), ("abd", False), ("", False)])

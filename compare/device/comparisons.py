@@ -38,8 +38,9 @@ def measure(
     """A record for each comparison: verdict, first fault, bound, and what differs by how much in each stage.
 
     What can't be had is a record with ``left_out``, the reason; whatever our own raises is raised, unless it
-    can't be had. Progress goes to the standard error stream. Records of ``done`` are taken over instead of made
-    again; ``keep`` gets all records so far after each comparison, so that a run that is stopped can go on.
+    can't be had. Progress goes to the standard error stream. Records of ``done`` are taken over, those of other
+    candidates too, and made again only where they were left out; ``keep`` gets all records so far after each
+    comparison, so that a run that is stopped can go on.
     ``ValueError`` for a candidate without presets here, or a context without cases.
     """
     for name in candidates:
@@ -48,23 +49,23 @@ def measure(
     for context in contexts:
         if context not in CASES:
             raise ValueError(f"`--context` should name some of {tuple(CASES)}, got {context}")
-    known = {_what(one): one for one in done if "verdict" in one}
+    known = {_what(one): one for one in done}
     if known:
         print(f"{len(known)} comparisons taken over from a run that was stopped", file=sys.stderr, flush=True)
-    records: list[dict[str, Any]] = []
-    for name in candidates:
-        for preset in PRESETS[name]:
-            for context in contexts:
-                for case in CASES[context]:
-                    what = (name, preset, case, context)
-                    if what not in known:
-                        known[what] = dict(zip(WHAT, what, strict=True)) | _found(*what)
-                        print(
-                            *what, known[what].get("verdict", known[what].get("left_out")), file=sys.stderr, flush=True
-                        )
-                        keep(list(known.values()))
-                    records.append(known[what])
-    return records
+    wanted = [
+        (name, preset, case, context)
+        for name in candidates
+        for preset in PRESETS[name]
+        for context in contexts
+        for case in CASES[context]
+    ]
+    for what in wanted:
+        if "verdict" in known.get(what, {}):
+            continue
+        known[what] = dict(zip(WHAT, what, strict=True)) | _found(*what)
+        print(*what, known[what].get("verdict", known[what].get("left_out")), file=sys.stderr, flush=True)
+        keep(list(known.values()))
+    return list(known.values())
 
 
 def _what(record: dict[str, Any]) -> tuple[Any, ...]:
