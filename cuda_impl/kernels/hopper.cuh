@@ -12,6 +12,8 @@
 
 namespace dsa::hopper {
 
+constexpr int kWarpgroup = 128;
+
 __device__ __forceinline__ uint32_t shared_address(const void* pointer) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
 }
@@ -53,6 +55,21 @@ __device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t parity) 
       : "memory");
 }
 
+// Reads that end in the order in which they stand here.
+__device__ __forceinline__ uint32_t read_word(uint32_t address) {
+  uint32_t word;
+  asm volatile("ld.shared.b32 %0, [%1];" : "=r"(word) : "r"(address) : "memory");
+  return word;
+}
+__device__ __forceinline__ uint4 read_four(uint32_t address) {
+  uint4 four;
+  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(four.x), "=r"(four.y), "=r"(four.z), "=r"(four.w)
+               : "r"(address)
+               : "memory");
+  return four;
+}
+
 // Copies `bytes` (a multiple of 16, both ends aligned to 16) from global to shared memory.
 __device__ __forceinline__ void copy_bulk(uint32_t to, const void* from, uint32_t bytes, uint32_t barrier) {
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
@@ -61,7 +78,7 @@ __device__ __forceinline__ void copy_bulk(uint32_t to, const void* from, uint32_
 }
 
 // Some warps of the block meet: those that need not wait only arrive. `threads` counts both; `Meeting`
-// is 1 to 15.
+// is 1 or 2.
 template <int Meeting>
 __device__ __forceinline__ void meet(int threads) {
   asm volatile("barrier.cta.sync %0, %1;" ::"n"(Meeting), "r"(threads) : "memory");
@@ -69,6 +86,15 @@ __device__ __forceinline__ void meet(int threads) {
 template <int Meeting>
 __device__ __forceinline__ void announce(int threads) {
   asm volatile("barrier.cta.arrive %0, %1;" ::"n"(Meeting), "r"(threads) : "memory");
+}
+
+// Warpgroup `group`, counted from 0, waits until another passes the turn to it.
+constexpr int kFirstTurn = 4;
+__device__ __forceinline__ void take_turn(int group) {
+  asm volatile("barrier.cta.sync %0, %1;" ::"r"(kFirstTurn + group), "n"(2 * kWarpgroup) : "memory");
+}
+__device__ __forceinline__ void pass_turn_to(int group) {
+  asm volatile("barrier.cta.arrive %0, %1;" ::"r"(kFirstTurn + group), "n"(2 * kWarpgroup) : "memory");
 }
 
 // Moves registers between the warpgroups of a block.

@@ -16,12 +16,14 @@ constexpr int kHeads = 64;
 constexpr int kOperandBytes = kHeads * kHeadDim * 2;
 
 // All heads of a group's rows, row after row: columns of one operand. Heads past a row's are zero, with
-// weight zero.
+// weight zero. A core (8 heads x 8 elements, 128 bytes) that straddles two lines is read more slowly.
 template <class Operand, int Rows>
-struct StagedGroup {
-  uint32_t operand[Rows * kOperandBytes / 4];  // cores of 8 heads x 8 elements, those of one element after another
-  float weights[Rows][kHeads];
-  uint32_t scales[Rows][Operand::kGrouped ? kHeads : 0];  // of the query, for grouped formats
+struct alignas(128) StagedGroup {
+  uint32_t operand[Rows * kOperandBytes / 4];  // cores, those of one element after another
+  // Lane t of four adds up heads 8j + 2t and 8j + 2t + 1: entries 2j and 2j + 1 of its weights. They are over
+  // kRectified, and times what a grouped format leaves of the query's scales.
+  float weights[Rows][4][kHeads / 4];
+  bool fit[kHeads / 32];  // 16-bit operands hold the query scales of these 32 heads
 };
 
 template <class Operand, int Rows>
@@ -88,13 +90,21 @@ __device__ inline void stage_group(const ScoreArguments& a, int64_t group, uint3
     }
   }
   if (thread < kHeads) {
+    bool fit = true;
 #pragma unroll
     for (int r = 0; r < Rows; ++r) {
-      staged.weights[r][thread] = weight[r];
+      float left = weight[r] * (1.0f / Operand::kRectified);
       if constexpr (Operand::kGrouped) {
         const uint8_t* record = records + (r * a.heads + thread) * Operand::kQueryBytes;
-        staged.scales[r][thread] = thread < a.heads ? *reinterpret_cast<const uint32_t*>(record + Operand::kValueBytes) : 0u;
+        const uint32_t scales = thread < a.heads ? *reinterpret_cast<const uint32_t*>(record + Operand::kValueBytes) : 0u;
+        left = reference_scale(left, scales);
+        fit = fit && scales_fit(scales);
       }
+      staged.weights[r][thread % 8 / 2][thread / 8 * 2 + thread % 2] = left;
+    }
+    if constexpr (Operand::kGrouped) {
+      fit = __all_sync(full_warp, fit);
+      if (thread % 32 == 0) staged.fit[thread / 32] = fit;
     }
   }
   publish_to_matrix_unit();

@@ -23,12 +23,13 @@ template <class Operand, int Stages>
 struct Ring {
   Tile<Operand> tile[Stages];  // values at the start of each, scales after them: no padding
   uint64_t full[Stages];
-  uint64_t empty[Stages];  // a warpgroup reads a tile: one arrival for each of its warps
+  uint64_t empty[Stages];
+  static constexpr uint32_t kFullToEmpty = sizeof(uint64_t) * Stages;  // from a stage's one barrier to its other
 
   __device__ void init() {
     for (int stage = 0; stage < Stages; ++stage) {
       barrier_init(shared_address(&full[stage]), 1);
-      barrier_init(shared_address(&empty[stage]), 4);
+      barrier_init(shared_address(&empty[stage]), kWarpgroup);  // each thread of the one that reads it
     }
   }
 };

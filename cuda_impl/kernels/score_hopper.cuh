@@ -21,13 +21,14 @@
 
 namespace dsa::hopper {
 
-constexpr int kWarpgroup = 128;
-
 // How a block is made up for `Rows` rows at once. Registers: what is left to the warpgroup that feeds and
 // stages, and what each of the others gets; together no more than the block starts with.
 template <class Operand, int Rows>
 struct Shape {
   static constexpr int kConsumers = Rows == 1 ? 4 : 3;
+  // Products of several warpgroups at once share the unit and end together, which leaves it idle while all
+  // add up heads. In turns they end one after another. One row's products are too short for it to pay.
+  static constexpr bool kInTurns = Rows > 1;
   static constexpr int kThreads = kWarpgroup * (1 + kConsumers);
   static constexpr int kFeedRegisters = 40;
   static constexpr int kScoreRegisters = Rows == 1 ? 104 : 152;
@@ -37,8 +38,8 @@ struct Shape {
   static constexpr int kMostStages = 24;
   static constexpr int kFit = static_cast<int>((kSharedBytes - sizeof(Queries<Operand, Rows>)) / (sizeof(Tile<Operand>) + 16));
   // A stage is always read by the same warpgroup, and filled by the same warp: each sees all its phases.
-  static constexpr int kTurns = kFeeders * kConsumers;
-  static constexpr int kStages = (kFit < kMostStages ? kFit : kMostStages) / kTurns * kTurns;
+  static constexpr int kCycle = kFeeders * kConsumers;
+  static constexpr int kStages = (kFit < kMostStages ? kFit : kMostStages) / kCycle * kCycle;
   static_assert(kStages > 0);
 };
 
@@ -85,9 +86,14 @@ __device__ inline void score_tiles(const ScoreArguments& a, Schedule<Rows> sched
   // Lane t = 0 writes the score of key g of the warp's 16, lane t = 1 that of key g + 8.
   const int mine = first_of_warp + 8 * (t % 2) + g;
 
-  const uint32_t full = held(shared_address(shared.ring.full)), empty = held(shared_address(shared.ring.empty));
+  // Where in the first stage's tile this lane reads, and that stage's barrier.
+  const uint32_t tiles = shared_address(shared.ring.tile);
+  const uint32_t values = held(tiles + (first_of_warp + g) * Operand::kValueBytes + 16 * t);
+  const uint32_t scale_words = held(tiles + kTileKeys * Operand::kValueBytes + (first_of_warp + g) * 4);
+  const uint32_t full = held(shared_address(shared.ring.full));
   Cursor<S::kStages> at{consumer, 0};
   int skip = consumer;  // tiles until this warpgroup's next
+  if (S::kInTurns && consumer == S::kConsumers - 1) pass_turn_to(0);
   Segment segment;
   for (uint32_t number = 0; schedule.next(segment); ++number) {
     const int buffer = number % 2;
@@ -100,41 +106,35 @@ __device__ inline void score_tiles(const ScoreArguments& a, Schedule<Rows> sched
       out[r] = a.scores + (row + r) * a.max_length;
     }
     barrier_wait(shared_address(&shared.queries.full[buffer]), number / 2 % 2);
-    // Lane t adds up heads 8j + 2t and 8j + 2t + 1.
     const StagedGroup<Operand, Rows>& staged = shared.queries.group[buffer];
     float weight[Rows][16];
-    bool fit = true;
 #pragma unroll
     for (int r = 0; r < Rows; ++r) {
 #pragma unroll
-      for (int i = 0; i < 16; ++i) {
-        const int head = 8 * (i / 2) + 2 * t + i % 2;
-        weight[r][i] = staged.weights[r][head] * (1.0f / Operand::kRectified);
-        if constexpr (Operand::kGrouped) {
-          weight[r][i] = reference_scale(weight[r][i], staged.scales[r][head]);
-          fit = fit && scales_fit(staged.scales[r][head]);
-        }
-      }
+      for (int i = 0; i < 16; ++i) weight[r][i] = staged.weights[r][t][i];
     }
     const uint64_t query = uniform(operand(shared_address(staged.operand), Rows * kHeads * 16, 128));
 
     bool narrow = true;
     int i = skip;
-    for (; i < segment.count; i += S::kConsumers) {
-      const Tile<Operand>& tile = shared.ring.tile[at.stage];
-      barrier_wait(full + 8 * at.stage, at.parity);
-      uint4 chunk[2][Operand::kChunks];
+    int column = (segment.first + i) * kTileKeys + mine;
+    for (; i < segment.count; i += S::kConsumers, column += S::kConsumers * kTileKeys) {
+      const uint32_t arrival = full + 8 * at.stage;
+      barrier_wait(arrival, at.parity);
+      const uint32_t stage = at.stage * static_cast<uint32_t>(sizeof(Tile<Operand>));
       uint32_t scales[2] = {0u, 0u};
+      if constexpr (Operand::kScaleBytes > 0) {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) scales[half] = read_word(scale_words + stage + 32 * half);
+      }
+      uint4 chunk[2][Operand::kChunks];
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        const int key = first_of_warp + 8 * half + g;
 #pragma unroll
-        for (int c = 0; c < Operand::kChunks; ++c) chunk[half][c] = tile.values[key * (Operand::kValueBytes / 16) + 4 * c + t];
-        if constexpr (Operand::kScaleBytes > 0) scales[half] = tile.scales[key];
+        for (int c = 0; c < Operand::kChunks; ++c) {
+          chunk[half][c] = read_four(values + stage + 8 * half * Operand::kValueBytes + 64 * c);
+        }
       }
-      __syncwarp();
-      if (lane == 0) barrier_arrive(empty + 8 * at.stage);
-      at.advance(S::kConsumers);
 
       uint32_t key[8][4];
 #pragma unroll
@@ -146,12 +146,14 @@ __device__ inline void score_tiles(const ScoreArguments& a, Schedule<Rows> sched
         }
       }
       float d[Rows][32];
+      if constexpr (S::kInTurns) take_turn(consumer);
       products_begin();
 #pragma unroll
       for (int s = 0; s < 8; ++s) {
         product<Operand::kBf16>(d, key[s], query + s * 2 * Rows * kHeads * 16 / 16, s > 0);
       }
       products_commit();
+      if constexpr (S::kInTurns) pass_turn_to((consumer + 1) % S::kConsumers);
       products_wait(d);
 #pragma unroll
       for (int r = 0; r < Rows; ++r) {
@@ -165,23 +167,23 @@ __device__ inline void score_tiles(const ScoreArguments& a, Schedule<Rows> sched
         const float high = sum[1][0] + sum[1][1];
         float score = (t % 2 ? high : low) + __shfl_xor_sync(full_warp, t % 2 ? low : high, 1);
         score = score + __shfl_xor_sync(full_warp, score, 2);
-        const int column = (segment.first + i) * kTileKeys + mine;
-        if (t < 2 && column < length[r]) {
-          const uint32_t scale = t % 2 ? scales[1] : scales[0];
-          if constexpr (Operand::kGrouped) {
-            score = reference_scale(score, scale);
-            narrow = narrow && scales_fit(scale);
-          } else if constexpr (Operand::kScaleBytes > 0) {
-            score = score * __uint_as_float(scale);
-          }
-          out[r][column] = score;
+        const uint32_t scale = t % 2 ? scales[1] : scales[0];
+        if constexpr (Operand::kGrouped) {
+          score = reference_scale(score, scale);
+          narrow = narrow && (column >= length[r] || scales_fit(scale));
+        } else if constexpr (Operand::kScaleBytes > 0) {
+          score = score * __uint_as_float(scale);
         }
+        if (t < 2 && column < length[r]) out[r][column] = score;
       }
+      // The score needed everything that was read of the tile: all reads have ended. Reads that are only under
+      // way do not keep the next copy from overtaking them, whatever barrier stands between.
+      barrier_arrive(arrival + Ring<Operand, S::kStages>::kFullToEmpty);
+      at.advance(S::kConsumers);
     }
-    __syncwarp();
-    if (lane == 0) barrier_arrive(shared_address(&shared.queries.empty[buffer]));
+    const bool all = Operand::kGrouped && !(staged.fit[0] && staged.fit[1]);
+    barrier_arrive(shared_address(&shared.queries.empty[buffer]));
     if constexpr (Operand::kGrouped) {
-      const bool all = __any_sync(full_warp, !fit);
       if (all || __any_sync(full_warp, !narrow)) {
 #pragma unroll
         for (int r = 0; r < Rows; ++r) {
@@ -219,7 +221,7 @@ __global__ void __launch_bounds__(Shape<Operand, Rows>::kThreads, 1) score_kerne
     shared.ring.init();
     for (int buffer = 0; buffer < 2; ++buffer) {
       barrier_init(shared_address(&shared.queries.full[buffer]), S::kStagers);
-      barrier_init(shared_address(&shared.queries.empty[buffer]), 4 * S::kConsumers);
+      barrier_init(shared_address(&shared.queries.empty[buffer]), kWarpgroup * S::kConsumers);
     }
     barrier_init(shared_address(&shared.queries.fetched), 1);
     barrier_publish();
