@@ -36,11 +36,11 @@ void pool(TensorView kv_score, TensorView position_bias, TensorView pooled) {
 template <class Codec>
 struct HopperOperand;
 template <>
-struct HopperOperand<Fp8> { using type = hopper::Fp8Operand; };
+struct HopperOperand<Fp8> { using type = Fp8Operand; };
 template <>
-struct HopperOperand<Bf16> { using type = hopper::Bf16Operand; };
+struct HopperOperand<Bf16> { using type = Bf16Operand; };
 template <>
-struct HopperOperand<Fp4> { using type = hopper::Fp4Operand; };
+struct HopperOperand<Fp4> { using type = Fp4Operand; };
 #endif
 
 // `paired`: rows 2i and 2i + 1 belong to one request, so that its keys need to be read once for both.
