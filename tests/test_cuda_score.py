@@ -195,6 +195,26 @@ def test_a_codec_without_a_kernel_is_refused(codec: Codec) -> None:
 
 
 @pytest.mark.parametrize(
+    ("unit", "message"),
+    [
+        ("tensor", r"unit=...\)` should be one of \(None, 'wgmma', 'mma', 'fma'\), got 'tensor'"),
+        ("wgmma", r"unit=...\)` should be one that the device and the sizes allow, got 'wgmma'"),
+        ("mma", r"unit=...\)` should be one that the device and the sizes allow, got 'mma'"),
+    ],
+)
+def test_a_unit_that_is_not_there_is_refused(unit: str, message: str) -> None:
+    arguments = paged_case(FP8, 64, lengths=[3], heads=64, seed=0).arguments
+    with pytest.raises(ValueError, match=message):
+        paged_scores(*arguments, codec=FP8, page_size=64, unit=unit)
+
+
+def test_an_emulation_scores_in_float32() -> None:
+    arguments = paged_case(FP8, 64, lengths=[70], heads=64, seed=0).arguments
+    scores = [paged_scores(*arguments, codec=FP8, page_size=64, unit=unit) for unit in (None, "fma")]
+    assert torch.equal(*scores)
+
+
+@pytest.mark.parametrize(
     ("requests", "expected"),
     [([0, 0], True), ([3, 3, 3, 3, 1, 1], True), ([], True), ([0], False), ([0, 0, 1], False), ([0, 1, 1, 0], False)],
 )

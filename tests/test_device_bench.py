@@ -177,7 +177,10 @@ def test_what_is_wrong_is_said(made: dict[str, Any]) -> None:
         return other
 
     past_one = {"worst_error_over_bound": {"ieee-fp32": 1.4, "tensor-core-fp8": 0.1}}
-    assert failures(altered("score", "cuda", **past_one)) == ["score fp8 4 x 128: scores past the ieee-fp32 bound"]
+    wrong = altered("score", "cuda", **past_one)
+    for name in ("cuda", "cuda-mma"):
+        wrong["cost"][0]["candidate"] = name
+        assert failures(wrong) == [f"{name} score fp8 4 x 128: scores past the ieee-fp32 bound"]
     assert "WRONG" not in render_record(altered("score", "unfused", **past_one))
     nan = {"worst_error_over_bound": {"ieee-fp32": float("nan"), "tensor-core-fp8": float("nan")}}
     for name in ("cuda", "unfused"):
@@ -185,9 +188,11 @@ def test_what_is_wrong_is_said(made: dict[str, Any]) -> None:
     assert failures(altered("store", "cuda", differing=3))[0].endswith("checked bytes differ")
     assert "WRONG" not in render_record(altered("store", "unfused", differing=3))
     assert failures(altered("select", "cuda", wrong_rows=1)) == [
-        "select fp32 2 x 300: 1 of 2 checked rows hold other keys"
+        "cuda select fp32 2 x 300: 1 of 2 checked rows hold other keys"
     ]
-    assert failures(altered("select", "cuda", ordered=False)) == ["select fp32 2 x 300: keys are not in index order"]
+    assert failures(altered("select", "cuda", ordered=False)) == [
+        "cuda select fp32 2 x 300: keys are not in index order"
+    ]
     assert "WRONG" in render_record(altered("select", "torch", wrong_rows=1))
     assert failure(made["cost"][0]) == ""
 
@@ -207,7 +212,7 @@ def test_study_cost_on_a_gpu_writes_the_record(
         assert written.attrs["command"].startswith("dsa-crosscheck study cost --candidate cuda,deepgemm")
     made["cost"][0]["worst_error_over_bound"]["ieee-fp32"] = 2.0
     assert cli.main(command) == 1
-    assert "WRONG: score fp8" in capsys.readouterr().out
+    assert "WRONG: cuda score fp8" in capsys.readouterr().out
     made["cost"] = []
     assert cli.main(command) == 3  # nobody could be timed
 
@@ -226,10 +231,13 @@ def test_study_cost_on_a_gpu_writes_the_record(
             ("--candidate", "sglang", "--results", "docs/results"),
             "`--results` should not be given for sglang, timed on a GPU",
         ),
-        (("--candidate", "torch"), "`--candidate` should name torch only beside cuda, deepgemm or sglang; got 'torch'"),
+        (
+            ("--candidate", "torch"),
+            "`--candidate` should name torch only beside cuda, cuda-mma, deepgemm or sglang; got 'torch'",
+        ),
         (
             ("--candidate", "unfused,torch"),
-            "`--candidate` should name torch only beside cuda, deepgemm or sglang; got 'unfused,torch'",
+            "`--candidate` should name torch only beside cuda, cuda-mma, deepgemm or sglang; got 'unfused,torch'",
         ),
         (("--candidate", "unfused", "--commit", "f00"), "`--commit` should not be given for unfused, timed on a CPU"),
         (

@@ -41,8 +41,8 @@ def done(name: str, stage: str, kind: str) -> tuple[Any, Any]:
 
 
 def test_names_are_the_table_and_a_module_that_loads_has_its_stages() -> None:
-    assert {one.name for one in CONTENDERS} == {"deepgemm", "sglang", *CPU_CAN}
-    assert [one.name for one in CONTENDERS if one.gpu_only] == ["cuda", "deepgemm", "sglang"]
+    assert {one.name for one in CONTENDERS} == {"cuda-mma", "deepgemm", "sglang", *CPU_CAN}
+    assert [one.name for one in CONTENDERS if one.gpu_only] == ["cuda", "cuda-mma", "deepgemm", "sglang"]
     assert len(CELLS) == 3 + 3 + 3 + 3 + 3
     with pytest.raises(ValueError, match=r"should name, for a GPU, some of \('cuda', .*got 'emulated'"):
         contenders_named(["cuda", "emulated"])
@@ -76,6 +76,11 @@ def test_a_call_that_writes_nothing_is_seen(name: str, stage: str, kind: str) ->
         assert found["differing"] > 0.9 * found["compared"]
     else:
         assert found["wrong_rows"] == found["checked_rows"]
+
+
+def test_a_unit_that_is_not_there_does_not_score() -> None:
+    with pytest.raises(ValueError, match=r"paged_scores\(unit=.*got 'mma'"):
+        done("cuda-mma", "score", "fp8")
 
 
 def test_one_wrong_value_is_seen() -> None:

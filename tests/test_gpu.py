@@ -196,36 +196,38 @@ def scoring(codec: Codec, page: int, keys: int, rows: int) -> list[torch.Tensor]
 
 
 @pytest.mark.parametrize("name", ["fp8", "bf16", "fp4-toward-zero"])
-@pytest.mark.parametrize("page", [1, 16])
-def test_portable_scores_are_those_of_the_emulation(name: str, page: int) -> None:
-    """Pages that are no whole tiles go through the portable kernel, whose order of additions is fixed."""
+@pytest.mark.parametrize("page", [1, 16, PAGE])
+def test_float32_scores_are_those_of_the_emulation(name: str, page: int) -> None:
+    """In plain float32 the order of additions is fixed."""
     codec = KEY_CODECS[name]
     arguments = scoring(codec, page, 3001, 6)
     expected = paged_scores(*arguments, codec=codec, page_size=page)
-    got = paged_scores(*(a.cuda() for a in arguments), codec=codec, page_size=page)
+    got = paged_scores(*(a.cuda() for a in arguments), codec=codec, page_size=page, unit="fma")
     assert torch.equal(got.cpu(), expected)
 
 
 @pytest.mark.parametrize("name", ["fp8", "bf16", "fp4-toward-zero"])
-def test_repeats_give_the_same_bits(name: str) -> None:
+@pytest.mark.parametrize("unit", [None, "mma", "fma"])
+def test_repeats_give_the_same_bits(name: str, unit: str | None) -> None:
     codec = KEY_CODECS[name]
     arguments = [a.cuda() for a in scoring(codec, PAGE, 8191, 8)]
-    first = paged_scores(*arguments, codec=codec, page_size=PAGE).view(torch.int32)
+    options = {"codec": codec, "page_size": PAGE, "unit": unit}
+    first = paged_scores(*arguments, **options).view(torch.int32)
     for _ in range(20):
-        assert torch.equal(paged_scores(*arguments, codec=codec, page_size=PAGE).view(torch.int32), first)
+        assert torch.equal(paged_scores(*arguments, **options).view(torch.int32), first)
 
 
 @pytest.mark.parametrize("name", ["fp8", "bf16", "fp4-toward-zero"])
-@pytest.mark.parametrize("page", [PAGE, 16])
-def test_caches_past_two_to_the_31_bytes(name: str, page: int) -> None:
+@pytest.mark.parametrize(("page", "unit"), [(PAGE, None), (PAGE, "mma"), (16, "mma"), (16, "fma")])
+def test_caches_past_two_to_the_31_bytes(name: str, page: int, unit: str | None) -> None:
     """The same pages before and behind the boundary give the same scores."""
     codec = KEY_CODECS[name]
     low = scoring(codec, page, 2048, 4)
-    expected = paged_scores(*(a.cuda() for a in low), codec=codec, page_size=page)
+    expected = paged_scores(*(a.cuda() for a in low), codec=codec, page_size=page, unit=unit)
     page_bytes = low[2].shape[1]
     behind = (1 << 31) // page_bytes - low[3].shape[1] // 2
     big = torch.zeros((behind + low[2].shape[0], page_bytes), dtype=torch.uint8, device="cuda")
     big[behind:] = low[2].cuda()
     arguments = [a.cuda() for a in low]
     arguments[2], arguments[3] = big, arguments[3] + behind
-    assert torch.equal(paged_scores(*arguments, codec=codec, page_size=page), expected)
+    assert torch.equal(paged_scores(*arguments, codec=codec, page_size=page, unit=unit), expected)

@@ -1,4 +1,4 @@
-"""Candidates ``emulated`` and ``cuda``: the project's CUDA kernels, run on a CPU or on a GPU."""
+"""Candidates ``emulated``, ``cuda`` and ``cuda-mma``: the project's CUDA kernels, run on a CPU or on a GPU."""
 
 from __future__ import annotations
 
@@ -34,6 +34,8 @@ class Kernels:
 
     name: str
     device: str
+    unit: str | None = None
+    """What scores, as in ``paged_scores``."""
 
     def __init__(self, conventions: Conventions | None) -> None:
         self.conventions = conventions or DEFAULT
@@ -95,6 +97,7 @@ class Kernels:
             lengths,
             codec=self.conventions.key,
             page_size=self._page_size(cache),
+            unit=self.unit,
         )
 
     def select(self, scores: torch.Tensor, lengths: torch.Tensor, topk: int) -> torch.Tensor:
@@ -120,8 +123,15 @@ class Cuda(Kernels):
 
     def __init__(self, conventions: Conventions | None) -> None:
         if not torch.cuda.is_available():
-            raise Unsupported("candidate 'cuda' needs a CUDA GPU that torch can use, and found none")
+            raise Unsupported(f"candidate {self.name!r} needs a CUDA GPU that torch can use, and found none")
         super().__init__(conventions)
+
+
+class CudaMma(Cuda):
+    """The same, scored by the instructions that every GPU's matrix unit has, even where the GPU has better ones."""
+
+    name = "cuda-mma"
+    unit = "mma"
 
 
 def _check_supported(name: str, c: Conventions) -> None:

@@ -18,6 +18,7 @@ GROUP = "dsa_crosscheck.candidates"
 BUILT_IN: dict[str, str] = {
     "emulated": "dsa_crosscheck.compare.candidates.kernels:Emulated",
     "cuda": "dsa_crosscheck.compare.candidates.kernels:Cuda",
+    "cuda-mma": "dsa_crosscheck.compare.candidates.kernels:CudaMma",
     "deepgemm": "dsa_crosscheck.compare.candidates.deepgemm:DeepGemm",
     "unfused": "dsa_crosscheck.compare.candidates.unfused:Unfused",
     "sglang": "dsa_crosscheck.compare.candidates.sglang:Sglang",

@@ -37,8 +37,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     option(
         "--candidate",
         default="emulated",
-        help="emulated, cuda, deepgemm, sglang, unfused, transformers-v4, a plug-in, or package.module:object "
-        "(default: %(default)s)",
+        help="emulated, cuda, cuda-mma, deepgemm, sglang, unfused, transformers-v4, a plug-in, or "
+        "package.module:object (default: %(default)s)",
     )
     option(
         "--preset",

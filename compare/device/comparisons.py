@@ -15,6 +15,7 @@ from dsa_crosscheck.compare.studies.text_table import text_table
 
 PRESETS = {
     "cuda": ("sglang-v4-fp8", "sglang-v4-bf16", "sglang-v4-fp4"),
+    "cuda-mma": ("sglang-v4-fp8", "sglang-v4-bf16", "sglang-v4-fp4"),
     "deepgemm": ("deepgemm-fp8",),
     "sglang": ("sglang-v4-fp8", "sglang-v4-fp4"),
 }
@@ -76,14 +77,14 @@ def _found(name: str, preset: str, case: str, context: int) -> dict[str, Any]:
     try:
         return _record(_report(name, preset, case, context))
     except Exception as error:  # a peer's library may fail in ways of its own; the record says how
-        if name == OURS and not isinstance(error, CandidateError):
+        if name in OURS and not isinstance(error, CandidateError):
             raise
         return {"left_out": f"{type(error).__name__}: {error}".split("\n")[0]}
 
 
 def failed(records: Sequence[dict[str, Any]]) -> bool:
-    """Whether our own candidate did not pass somewhere; others are reported, not judged."""
-    return any(one["candidate"] == OURS and one.get("verdict") not in PASSED for one in records)
+    """Whether a candidate of our own did not pass somewhere; others are reported, not judged."""
+    return any(one["candidate"] in OURS and one.get("verdict") not in PASSED for one in records)
 
 
 def render(records: Sequence[dict[str, Any]]) -> str:

@@ -64,7 +64,7 @@ def share_points(record: Mapping[str, Any]) -> Points:
 
 
 def _ours(record: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    return [entry for entry in record["cost"] if entry["candidate"] == OURS]
+    return [entry for entry in record["cost"] if entry["candidate"] == OURS[0]]
 
 
 def _label(entry: Mapping[str, Any]) -> str:

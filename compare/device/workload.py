@@ -37,7 +37,9 @@ SCORED = {
     "many tiles": ScoreShape(100, 4160),
     "many tiles of two rows": ScoreShape(100, 4160, 2),
 }
-"""Many tiles: a block of the Hopper scorer has more than its ring holds, of several rows."""
+"""Many tiles: a block has more than the Hopper scorer's ring holds, of several rows."""
+BY_MMA = ("rows 2", "many tiles")
+"""What the matrix unit's common instructions score once more where the GPU has better ones."""
 Launch = tuple[str, Callable[[], object]]
 
 
@@ -101,16 +103,26 @@ def _queries(device: str) -> Iterator[Launch]:
 
 
 def _scores(device: str) -> Iterator[Launch]:
-    """One row and two rows a request on whole tiles, and pages that are none; rows of every length, none among them."""
+    """One row and two rows a request on whole tiles, and pages that are none; rows of every length, none among them.
+
+    The best unit that there is takes them all, so some are given to the others by name; an emulation has one.
+    """
     for kind in PRESET_OF:
         for what, shape in SCORED.items():
             yield f"paged_scores {kind} {what}", partial(_score, kind, shape, PAGE, device)
+        for what in BY_MMA:
+            yield f"paged_scores {kind} {what} mma", partial(_score, kind, SCORED[what], PAGE, device, unit="mma")
         for page_size in (16, 128):
             yield f"paged_scores {kind} page {page_size}", partial(_score, kind, ScoreShape(4, 256), page_size, device)
-    yield "paged_scores fp4 wide scales", partial(_score, "fp4", ScoreShape(3, 200), PAGE, device, wide=True)
+        yield f"paged_scores {kind} fma", partial(_score, kind, ScoreShape(4, 256), PAGE, device, unit="fma")
+    for unit in (None, "mma"):
+        name = f"paged_scores fp4 wide scales{f' {unit}' if unit else ''}"
+        yield name, partial(_score, "fp4", ScoreShape(3, 200), PAGE, device, unit=unit, wide=True)
 
 
-def _score(kind: str, shape: ScoreShape, page_size: int, device: str, wide: bool = False) -> torch.Tensor:
+def _score(
+    kind: str, shape: ScoreShape, page_size: int, device: str, unit: str | None = None, wide: bool = False
+) -> torch.Tensor:
     batch = score_batch(kind, shape, 0, "cpu")
     batch.lengths = torch.linspace(0 if shape.rows > 1 else shape.keys, shape.keys, shape.rows).int()
     codec = batch.conventions.key
@@ -121,7 +133,7 @@ def _score(kind: str, shape: ScoreShape, page_size: int, device: str, wide: bool
         batch.block_table = torch.randperm(batch.cache.shape[0]).int().view(shape.requests, -1)
     names = ("codes", "weights", "cache", "block_table", "request_of_row", "lengths")
     moved = [getattr(batch, f.name).contiguous().to(device) for f in fields(batch) if f.name in names]
-    return paged_scores(*moved, codec=codec, page_size=page_size)
+    return paged_scores(*moved, codec=codec, page_size=page_size, unit=unit if device == "cuda" else None)
 
 
 def _selections(device: str) -> Iterator[Launch]:

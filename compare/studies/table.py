@@ -117,8 +117,8 @@ that an option which is given on a GPU is told from one which is not. ``topk`` f
 def _cost_options(parser: argparse.ArgumentParser) -> None:
     option, value = parser.add_argument, COST_ON_CPU
     names = (
-        "with commas; any of cuda, deepgemm, sglang makes it the bench of a GPU, which also times unfused and torch "
-        "(default: %(default)s)"
+        "with commas; any of cuda, cuda-mma, deepgemm, sglang makes it the bench of a GPU, which also times unfused "
+        "and torch (default: %(default)s)"
     )
     option("--candidate", default="emulated,unfused", metavar="NAMES", help=names)
     option("--record", type=Path, metavar="PATH", help="on a GPU: also write the record there, as JSON")

@@ -64,4 +64,5 @@ def assert_crosscheck(
 
 def on_gpu(candidate: Any) -> bool:
     """Whether a candidate, made or not, runs on a GPU, where a fault may cost the process."""
-    return candidate in ("cuda", "deepgemm", "sglang") or str(getattr(candidate, "device", "cpu")).startswith("cuda")
+    named = candidate in ("cuda", "cuda-mma", "deepgemm", "sglang")
+    return named or str(getattr(candidate, "device", "cpu")).startswith("cuda")

@@ -42,6 +42,21 @@ inline void check_cuda(const char* what, cudaError_t status) {
   if (status != cudaSuccess) throw std::runtime_error(std::string(what) + ": " + cudaGetErrorString(status));
 }
 
+// The current GPU: ten times its compute capability, and its processors.
+struct Gpu {
+  int capability;
+  int processors;
+};
+
+inline Gpu current_gpu() {
+  int device = 0, major = 0, minor = 0, processors = 0;
+  check_cuda("device", cudaGetDevice(&device));
+  check_cuda("compute capability", cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
+  check_cuda("compute capability", cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device));
+  check_cuda("processors", cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device));
+  return {10 * major + minor, processors};
+}
+
 // Starts a kernel on `stream`. An empty grid starts nothing. Throws when the launch is refused.
 template <class... Parameters, class... Arguments>
 void launch(const char* name, void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t shared_bytes,

@@ -180,30 +180,6 @@ __device__ __forceinline__ void product(float (&d)[2][32], const uint32_t (&a)[4
 #undef DSA_SUMS
 #undef DSA_EIGHT
 
-// Two e4m3 codes to two fp16 values: exact, NaN stays NaN.
-__device__ __forceinline__ uint32_t half2_of_e4m3(uint32_t two) {
-  uint32_t halves;
-  asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(halves) : "h"(static_cast<uint16_t>(two)));
-  return halves;
-}
-
-// max(x, 0), NaN for NaN.
-__device__ __forceinline__ float relu(float x) {
-  float y;
-  asm("max.NaN.f32 %0, %1, 0f00000000;" : "=f"(y) : "f"(x));
-  return y;
-}
-
-// 2 max(x, 0) of a finite x or NaN, for |x| below 2^127. Additions are twice as fast as maxima.
-__device__ __forceinline__ float twice_relu(float x) { return x + fabsf(x); }
-
-// Products of two pairs of fp16 values, subnormals kept.
-__device__ __forceinline__ uint32_t multiply_halves(uint32_t a, uint32_t b) {
-  uint32_t halves;
-  asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(halves) : "r"(a), "r"(b));
-  return halves;
-}
-
 }  // namespace dsa::hopper
 
 #endif

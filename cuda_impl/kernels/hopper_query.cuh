@@ -5,8 +5,8 @@
 #include <cstdint>
 
 #include "hopper.cuh"
-#include "hopper_operands.cuh"
-#include "hopper_schedule.cuh"
+#include "operands.cuh"
+#include "score_schedule.cuh"
 
 #if defined(__CUDACC__)
 

@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "hopper.cuh"
-#include "hopper_schedule.cuh"
+#include "score_schedule.cuh"
 
 #if defined(__CUDACC__)
 

@@ -6,6 +6,7 @@
 #include "pool.cuh"
 #include "score.cuh"
 #include "score_hopper.cuh"
+#include "score_mma.cuh"
 #include "topk.cuh"
 
 namespace dsa {
@@ -31,23 +32,37 @@ void pool(TensorView kv_score, TensorView position_bias, TensorView pooled) {
   launch("pool", pool_kernel<kRatio>, grid, dim3(kPoolThreads), 0, on.stream, raw, bias, out, groups, head_dim);
 }
 
-// What the matrix unit of a Hopper GPU takes for a codec.
+// What computes products and sums; the best is the first that the device and the sizes allow.
+enum class Unit : int64_t { best, wgmma, mma, fma };
+
+// What a matrix unit takes for a codec.
 #if defined(__CUDACC__)
 template <class Codec>
-struct HopperOperand;
+struct MatrixOperand;
 template <>
-struct HopperOperand<Fp8> { using type = hopper::Fp8Operand; };
+struct MatrixOperand<Fp8> { using type = Fp8Operand; };
 template <>
-struct HopperOperand<Bf16> { using type = hopper::Bf16Operand; };
+struct MatrixOperand<Bf16> { using type = Bf16Operand; };
 template <>
-struct HopperOperand<Fp4> { using type = hopper::Fp4Operand; };
+struct MatrixOperand<Fp4> { using type = Fp4Operand; };
+
+// Scores by the matrix unit that is asked for, or the best; returns whether one could.
+template <class Codec>
+bool score_by_matrix_unit(const ScoreArguments& a, bool paired, Unit unit, Stream stream) {
+  using Operand = typename MatrixOperand<Codec>::type;
+  if ((unit == Unit::best || unit == Unit::wgmma) && hopper::try_launch<Operand>(a, paired, stream)) return true;
+  return (unit == Unit::best || unit == Unit::mma) && mma::try_launch<Operand>(a, paired, stream);
+}
+#else
+template <class Codec>
+bool score_by_matrix_unit(const ScoreArguments&, bool, Unit, Stream) { return false; }
 #endif
 
 // `paired`: rows 2i and 2i + 1 belong to one request, so that its keys need to be read once for both.
 template <class Codec>
 void paged_scores(TensorView codes, TensorView weights, TensorView cache, TensorView block_table,
                   TensorView request_of_row, TensorView lengths, TensorView scores, int64_t page_size,
-                  bool paired) {
+                  bool paired, int64_t unit) {
   constexpr int64_t kTokenWords = Codec::kValueWords + Codec::kScaleWords;
   ScoreArguments a;
   a.codes = words("codes", codes, {any_size, any_size, 4 * Codec::kQueryWords});
@@ -68,9 +83,11 @@ void paged_scores(TensorView codes, TensorView weights, TensorView cache, Tensor
   a.page_size = page_size;
   a.heads = heads;
   OnDevice on(scores);
-#if defined(__CUDACC__)
-  if (hopper::try_launch<typename HopperOperand<Codec>::type>(a, paired, on.stream)) return;
-#endif
+  const auto wanted = static_cast<Unit>(unit);
+  if (score_by_matrix_unit<Codec>(a, paired, wanted, on.stream)) return;
+  TVM_FFI_CHECK(wanted == Unit::best || wanted == Unit::fma, ValueError)
+      << "`paged_scores(unit=...)` should be one that the device and the sizes allow, got "
+      << (wanted == Unit::wgmma ? "'wgmma'" : "'mma'");
   launch("paged_scores", score_kernel<Codec>, grid_of("scores", rows * a.key_blocks), dim3(kScoreThreads),
          score_shared_bytes(heads), on.stream, a);
 }

@@ -11,11 +11,12 @@
 #include <cmath>
 #include <cstdint>
 
-#include "hopper_operands.cuh"
 #include "hopper_query.cuh"
 #include "hopper_ring.cuh"
-#include "hopper_schedule.cuh"
+#include "operands.cuh"
 #include "score.cuh"
+#include "score_schedule.cuh"
+#include "score_wide.cuh"
 
 #if defined(__CUDACC__)
 
@@ -49,30 +50,6 @@ struct Shared {
   Queries<Operand, Rows> queries;
   ScheduleShared<Shape<Operand, Rows>::kThreads> schedule;
 };
-
-// Scores the plain way those keys of a warp's part of a segment whose scales 16-bit operands cannot hold;
-// `all`: every one. `first` is the warp's first key in the segment's first tile of its warpgroup.
-__device__ __noinline__ void rescore_wide(ScoreArguments a, int64_t row, int64_t first, int64_t stride, int64_t end, bool all) {
-  const int lane = threadIdx.x % 32;
-  for (int64_t column = first + lane % 16 + lane / 16 * stride; column < end; column += 2 * stride) {
-    float element[kHeadDim];
-    const int64_t page = a.block_table[static_cast<int64_t>(a.request_of_row[row]) * a.max_pages + column / a.page_size];
-    const int64_t scales = static_cast<int64_t>(a.page_size) * Fp4::kValueWords + column % a.page_size;
-    if (!all && scales_fit(a.cache[page * a.page_words + scales])) continue;
-    load_key<Fp4>(a, row, column, element);
-    float total = 0.0f;
-    for (int head = 0; head < a.heads; ++head) {
-      const uint32_t* record = a.codes + (row * a.heads + head) * Fp4::kQueryWords;
-      float query[kHeadDim];
-      for (int word = 0; word < Fp4::kValueWords; ++word) {
-        Fp4::decode_word(record[word], record + Fp4::kValueWords, word, query + word * Fp4::kPerWord);
-      }
-      const float product = dot(element, query);
-      total = total + a.weights[row * a.heads + head] * (product < 0.0f ? 0.0f : product);
-    }
-    a.scores[row * a.max_length + column] = total;
-  }
-}
 
 // Warpgroup `consumer` scores every kConsumers-th tile of the block's piece.
 template <class Operand, int Rows>
@@ -187,26 +164,15 @@ __device__ inline void score_tiles(const ScoreArguments& a, Schedule<Rows> sched
       if (all || __any_sync(full_warp, !narrow)) {
 #pragma unroll
         for (int r = 0; r < Rows; ++r) {
+          constexpr int kStride = S::kConsumers * kTileKeys;
           const int64_t start = static_cast<int64_t>(segment.first + skip) * kTileKeys + first_of_warp;
           const int64_t stop = static_cast<int64_t>(segment.first + segment.count) * kTileKeys;
-          rescore_wide(a, row + r, start, S::kConsumers * kTileKeys, stop < length[r] ? stop : length[r], all);
+          const int64_t column = start + lane % 16 + lane / 16 * kStride;
+          rescore_wide(a, row + r, column, 2 * kStride, stop < length[r] ? stop : length[r], all);
         }
       }
     }
     skip = i - segment.count;
-  }
-}
-
-// Threads of a block write -inf at and past the rows' lengths, a share of all cells each block.
-__device__ inline void fill_past_lengths(const ScoreArguments& a, int thread, int threads) {
-  constexpr int64_t kCells = 4096;
-  const int64_t chunks = ceil_divide(a.max_length, kCells);
-  for (int64_t unit = blockIdx.x; unit < a.rows * chunks; unit += gridDim.x) {
-    const int64_t row = unit / chunks, start = unit % chunks * kCells, length = a.lengths[row];
-    const int64_t stop = start + kCells < a.max_length ? start + kCells : a.max_length;
-    for (int64_t column = (start > length ? start : length) + thread; column < stop; column += threads) {
-      a.scores[row * a.max_length + column] = -INFINITY;
-    }
   }
 }
 
@@ -292,16 +258,12 @@ bool try_launch(const ScoreArguments& a, bool paired, Stream stream) {
   const auto unaligned = reinterpret_cast<uintptr_t>(a.cache) | reinterpret_cast<uintptr_t>(a.codes);
   if ((unaligned | static_cast<uintptr_t>(a.heads * Operand::kQueryBytes)) % 16 != 0) return false;
   if (a.rows * ceil_divide(a.max_length, int64_t{kTileKeys}) > 0x7FFFFFFF) return false;
-  int device = 0, major = 0, minor = 0, processors = 0;
-  check_cuda("device", cudaGetDevice(&device));
-  check_cuda("compute capability", cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
-  check_cuda("compute capability", cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device));
-  check_cuda("processors", cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device));
-  if (major != 9 || minor != 0) return false;
+  const Gpu gpu = current_gpu();
+  if (gpu.capability != 90) return false;
   if (paired && a.rows % 2 == 0) {
-    launch_rows<Operand, 2>(a, processors, stream);
+    launch_rows<Operand, 2>(a, gpu.processors, stream);
   } else {
-    launch_rows<Operand, 1>(a, processors, stream);
+    launch_rows<Operand, 1>(a, gpu.processors, stream);
   }
   return true;
 }

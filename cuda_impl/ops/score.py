@@ -18,6 +18,13 @@ SCORE_KERNELS: dict[tuple[str, str | None, str | None], tuple[str, int]] = {
 }
 """(key format, scale, nibbles) -> (exported kernel, bytes of a query code)."""
 
+UNITS: dict[str | None, int] = {None: 0, "wgmma": 1, "mma": 2, "fma": 3}
+"""What computes a score, by its number in the exported kernels.
+
+``wgmma``: the matrix unit of a Hopper GPU by the instructions that it alone has; ``mma``: the matrix unit of any
+GPU; ``fma``: plain float32. None is the first of them that the device and the sizes allow.
+"""
+
 
 def paged_scores(
     codes: torch.Tensor,
@@ -29,6 +36,7 @@ def paged_scores(
     *,
     codec: Codec,
     page_size: int,
+    unit: str | None = None,
 ) -> torch.Tensor:
     """Float32 scores [rows, max(lengths)]: key scale * sum over heads of weight * relu(query . key).
 
@@ -40,23 +48,32 @@ def paged_scores(
     - ``block_table`` int32 [requests, max_pages]: physical page of each logical page; entries past a
       request's longest row are not read, and may be -1 or anything else.
     - ``request_of_row``, ``lengths`` int32 [rows]; ``page_size`` tokens a page, any number >= 1.
+    - ``unit``: a name of ``UNITS``; None is the best that the device and the sizes allow.
 
     Columns at or past a row's length are -inf. Length 0, no rows and one request shared by many rows
     are legal. The fp8 scale multiplies after the head sum, fp4 scales are inside the product, and
     NaN propagates through the relu. Nothing with a head axis is written to memory.
 
-    The same call gives the same bits on every run. Sums are float32 in one fixed order, except on a Hopper
-    GPU where a page is a multiple of 64 tokens, a row has at most 64 heads, and ``cache``, ``codes`` and a
-    row's codes are aligned to 16 bytes: there the matrix unit adds in an order of its own. So the bits of a
-    Hopper GPU depend on the page size, the number of heads and where the tensors start.
+    The same call gives the same bits on every run. ``fma`` adds in float32 in one fixed order, the same on every
+    device, and takes everything. The matrix units add in orders of their own, so the bits that a GPU gives depend
+    on which unit scores, and that on the page size, the number of heads and where the tensors start:
+
+    - ``mma`` takes up to 160 heads, and keys that start at multiples of 16 bytes: an aligned ``cache``, with pages
+      of a multiple of 4 tokens unless keys are bf16. Products are exact; what the unit keeps of their sums was
+      measured on no GPU: `dsa-crosscheck device accumulator --candidate cuda-mma` measures the one that is there.
+    - ``wgmma`` takes up to 64 heads (bf16 keys: just 64), pages of a multiple of 64 tokens, and ``cache``, ``codes``
+      and a row's codes aligned to 16 bytes. Its sums were measured on an H200, within float32's own bound.
 
     Raises ``ValueError`` naming the argument: another dtype, shape or device, not contiguous, no heads,
     ``codes`` or ``cache`` at an address that 4 does not divide, a codec without a kernel, a page size
-    below 1, a negative length or one that ``max_pages`` cannot hold, a request out of range, or a page
-    outside the cache below a row's length.
+    below 1, a negative length or one that ``max_pages`` cannot hold, a request out of range, a page
+    outside the cache below a row's length, or a unit that is none, or that the device or the sizes do not allow
+    (where there is anything to score).
     """
     kernel, query_bytes = score_kernel(codec)
     check_positive("paged_scores", "page_size", page_size)
+    if unit not in UNITS:
+        raise ValueError(f"`paged_scores(unit=...)` should be one of {tuple(UNITS)}, got {unit!r}")
     sizes = check_tensors(
         "paged_scores",
         codes=(codes, torch.uint8, ("rows", "heads", query_bytes)),
@@ -79,9 +96,9 @@ def paged_scores(
     width = int(lengths.max()) if sizes["rows"] else 0
     scores = weights.new_empty(sizes["rows"], width)
     if width:
-        getattr(kernels_for(scores.device), kernel)(
-            codes, weights, cache, block_table, request_of_row, lengths, scores, page_size, paired(request_of_row)
-        )
+        tensors = (codes, weights, cache, block_table, request_of_row, lengths, scores)
+        pairs = paired(request_of_row)
+        getattr(kernels_for(scores.device), kernel)(*tensors, page_size, pairs, UNITS[unit])
     return scores
 
 

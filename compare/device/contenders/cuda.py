@@ -7,20 +7,25 @@ from collections.abc import Callable
 from dsa_crosscheck.compare.device.batches import ScoreBatch, SelectBatch, StoreBatch
 from dsa_crosscheck.compare.device.sizes import PAGE
 from dsa_crosscheck.cuda_impl.ops.runtime import kernels_for
-from dsa_crosscheck.cuda_impl.ops.score import paired, score_kernel
+from dsa_crosscheck.cuda_impl.ops.score import UNITS, paired, score_kernel
 from dsa_crosscheck.cuda_impl.ops.variants import scale_arguments, variant_for
 
 STAGES = {"score": ("fp8", "bf16", "fp4"), "store": ("fp8", "bf16", "fp4"), "select": ("fp32",)}
 
 
 def score(batch: ScoreBatch) -> Callable[[], object]:
-    """Paged scores; two rows a request share its keys."""
+    """Paged scores by the best unit there is; two rows a request share its keys."""
+    return score_by(batch, None)
+
+
+def score_by(batch: ScoreBatch, unit: str | None) -> Callable[[], object]:
+    """The launch of paged scores by ``unit``, as in ``paged_scores``."""
     export, _ = score_kernel(batch.conventions.key)
     kernel = getattr(kernels_for(batch.cache.device), export)
     pairs = paired(batch.request_of_row)
     inputs = (batch.codes, batch.weights, batch.cache, batch.block_table, batch.request_of_row, batch.lengths)
     scores = batch.scores
-    return lambda: kernel(*inputs, scores, PAGE, pairs)
+    return lambda: kernel(*inputs, scores, PAGE, pairs, UNITS[unit])
 
 
 def store(batch: StoreBatch) -> Callable[[], object]:

@@ -48,6 +48,7 @@ class Contender:
 
 CONTENDERS = (
     Contender("cuda", "cuda", gpu_only=True),
+    Contender("cuda-mma", "cuda_mma", gpu_only=True),
     Contender("deepgemm", "deepgemm", "sgl-deep-gemm", gpu_only=True),
     Contender("sglang", "sglang", "sglang", gpu_only=True),
     Contender("unfused", "unfused"),

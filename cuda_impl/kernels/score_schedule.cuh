@@ -4,15 +4,15 @@
 // count, so a long row among short ones is spread over as many blocks as its share of the work.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 
 #include "block_scan.cuh"
-#include "hopper.cuh"
 #include "score.cuh"
 
 #if defined(__CUDACC__)
 
-namespace dsa::hopper {
+namespace dsa {
 
 constexpr int kTileKeys = 64;
 
@@ -114,6 +114,19 @@ __device__ inline Schedule<Rows> schedule_of_block(const ScoreArguments& a, Sche
   return {a.lengths, tiles_here, shared.group, shared.first, shared.request};
 }
 
-}  // namespace dsa::hopper
+// Threads of a block write -inf at and past the rows' lengths, a share of all cells each block.
+__device__ inline void fill_past_lengths(const ScoreArguments& a, int thread, int threads) {
+  constexpr int64_t kCells = 4096;
+  const int64_t chunks = ceil_divide(a.max_length, kCells);
+  for (int64_t unit = blockIdx.x; unit < a.rows * chunks; unit += gridDim.x) {
+    const int64_t row = unit / chunks, start = unit % chunks * kCells, length = a.lengths[row];
+    const int64_t stop = start + kCells < a.max_length ? start + kCells : a.max_length;
+    for (int64_t column = (start > length ? start : length) + thread; column < stop; column += threads) {
+      a.scores[row * a.max_length + column] = -INFINITY;
+    }
+  }
+}
+
+}  // namespace dsa
 
 #endif
