@@ -117,7 +117,8 @@ template <int Vectors>
 __device__ inline bool filter_groups(const ScoreRow& row, int k, Maxima& maxima, Candidates& out, RangeShared& shared) {
   Range range = find_maxima<Vectors>(row, k, maxima);
   const uint32_t highest = range.high;
-  if (range.low < range.high) narrow(maxima, range, shared);
+  BlockScope scope{shared.histogram};
+  if (range.low < range.high) narrow(maxima, range, shared, scope);
   const uint32_t bound = range.low;
   if (threadIdx.x == 0) {
     out.count = 0u;

@@ -1,0 +1,112 @@
+// A block's share of a row, kept in registers: read once, reduced to maxima of groups, and looked through
+// again for what reaches a bound.
+#pragma once
+
+#include <cstdint>
+
+#include "candidates.cuh"
+#include "device.cuh"
+#include "order_key.cuh"
+#include "score_row.cuh"
+
+namespace dsa {
+
+constexpr int kHeldVectors = 8;  // of a thread
+constexpr int kHeldGroups = 2;   // of them, each with its maximum
+constexpr int kGroupVectors = kHeldVectors / kHeldGroups;
+constexpr int kShareMax = kHeldVectors * kVector * kScanThreads;
+constexpr int kGathered = 4096;  // scores that the first block takes
+static_assert(kGathered < 1 << 16);
+
+// This thread's scores of a share: vectors as far apart as there are threads.
+struct Held {
+  float4 v[kHeldVectors];
+  int length;  // of the share
+
+  __device__ static int start(int i) { return (i * kScanThreads + static_cast<int>(threadIdx.x)) * kVector; }
+
+  __device__ explicit Held(const ScoreRow& share) : length(share.length) {
+    const bool whole = share.aligned();
+#pragma unroll
+    for (int i = 0; i < kHeldVectors; ++i) v[i] = share.load(start(i), whole);
+  }
+
+  // Groups of a share of that length that have a score.
+  __device__ static int groups(int length) {
+    const int vectors = ceil_divide(length, kVector);
+    int count = 0;
+#pragma unroll
+    for (int g = 0; g < kHeldGroups; ++g) {
+      const int rest = vectors - g * kGroupVectors * kScanThreads;
+      count += rest < 0 ? 0 : rest < kScanThreads ? rest : kScanThreads;
+    }
+    return count;
+  }
+};
+
+// Maxima of this thread's groups.
+struct HeldMaxima {
+  uint32_t key[kHeldGroups];
+  int length;
+
+  __device__ explicit HeldMaxima(const Held& held) : length(held.length) {
+#pragma unroll
+    for (int g = 0; g < kHeldGroups; ++g) {
+      float4 group[kGroupVectors];
+#pragma unroll
+      for (int i = 0; i < kGroupVectors; ++i) group[i] = held.v[g * kGroupVectors + i];
+      key[g] = largest_key(group);
+    }
+  }
+
+  template <class Visit>
+  __device__ void visit(Visit&& f) const {
+#pragma unroll
+    for (int g = 0; g < kHeldGroups; ++g) {
+      if (Held::start(g * kGroupVectors) < length) f(key[g], g);
+    }
+  }
+};
+
+// What the first block selects from: key and position in the row.
+struct Gathered {
+  uint2 entries[kGathered];
+  uint32_t count;
+
+  template <class Visit>
+  __device__ void visit(Visit&& f) const {
+    for (uint32_t i = threadIdx.x; i < count; i += kScanThreads) f(entries[i].x, static_cast<int>(entries[i].y));
+  }
+};
+
+// Adds this thread's scores that reach the bound to a list of any block; the count may exceed the list.
+__device__ inline void gather(const Held& held, const HeldMaxima& maxima, uint32_t bound, int first, Gathered& to) {
+  uint32_t hits = 0u;
+  const auto each = [&](auto&& f) {
+#pragma unroll
+    for (int i = 0; i < kHeldVectors; ++i) {
+      f(i * kVector, held.v[i].x);
+      f(i * kVector + 1, held.v[i].y);
+      f(i * kVector + 2, held.v[i].z);
+      f(i * kVector + 3, held.v[i].w);
+    }
+  };
+  bool any = false;
+  maxima.visit([&](uint32_t key, int) { any |= key >= bound; });
+  if (any) {
+    each([&](int bit, float score) {
+      const int at = Held::start(bit / kVector) + bit % kVector;
+      if (at < held.length && order_key(score) >= bound) hits |= 1u << bit;
+    });
+  }
+  uint32_t place = reserve(static_cast<uint32_t>(__popc(hits)), to.count);
+  if (hits == 0u) return;
+  each([&](int bit, float score) {
+    if ((hits >> bit & 1u) == 0u) return;
+    const int at = first + Held::start(bit / kVector) + bit % kVector;
+    if (place < kGathered) to.entries[place] = make_uint2(order_key(score), static_cast<uint32_t>(at));
+    ++place;
+  });
+}
+
+}  // namespace dsa
