@@ -80,33 +80,39 @@ struct Gathered {
 };
 
 // Adds this thread's scores that reach the bound to a list of any block; the count may exceed the list.
-__device__ inline void gather(const Held& held, const HeldMaxima& maxima, uint32_t bound, int first, Gathered& to) {
+__device__ inline void gather(const Held& held, uint32_t bound, int first, Gathered& to) {
   uint32_t hits = 0u;
-  const auto each = [&](auto&& f) {
+  if (bound > 0u) {
+    const float least = least_of_key(bound);  // nothing past the length reaches it: that is NaN
 #pragma unroll
     for (int i = 0; i < kHeldVectors; ++i) {
-      f(i * kVector, held.v[i].x);
-      f(i * kVector + 1, held.v[i].y);
-      f(i * kVector + 2, held.v[i].z);
-      f(i * kVector + 3, held.v[i].w);
+      hits |= (held.v[i].x >= least ? 1u : 0u) << (i * kVector);
+      hits |= (held.v[i].y >= least ? 1u : 0u) << (i * kVector + 1);
+      hits |= (held.v[i].z >= least ? 1u : 0u) << (i * kVector + 2);
+      hits |= (held.v[i].w >= least ? 1u : 0u) << (i * kVector + 3);
     }
-  };
-  bool any = false;
-  maxima.visit([&](uint32_t key, int) { any |= key >= bound; });
-  if (any) {
-    each([&](int bit, float score) {
-      const int at = Held::start(bit / kVector) + bit % kVector;
-      if (at < held.length && order_key(score) >= bound) hits |= 1u << bit;
-    });
+  } else {
+#pragma unroll
+    for (int i = 0; i < kHeldVectors; ++i) {
+      const int left = held.length - Held::start(i);
+      hits |= (left >= kVector ? 15u : left > 0 ? (1u << left) - 1u : 0u) << (i * kVector);
+    }
   }
   uint32_t place = reserve(static_cast<uint32_t>(__popc(hits)), to.count);
-  if (hits == 0u) return;
-  each([&](int bit, float score) {
+  const auto add = [&](int bit, float score) {
     if ((hits >> bit & 1u) == 0u) return;
     const int at = first + Held::start(bit / kVector) + bit % kVector;
     if (place < kGathered) to.entries[place] = make_uint2(order_key(score), static_cast<uint32_t>(at));
     ++place;
-  });
+  };
+#pragma unroll
+  for (int i = 0; i < kHeldVectors; ++i) {
+    if ((hits >> (i * kVector) & 15u) == 0u) continue;
+    add(i * kVector, held.v[i].x);
+    add(i * kVector + 1, held.v[i].y);
+    add(i * kVector + 2, held.v[i].z);
+    add(i * kVector + 3, held.v[i].w);
+  }
 }
 
 }  // namespace dsa

@@ -15,4 +15,11 @@ __device__ inline uint32_t order_key(float score) {
   return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
 }
 
+// The least float whose key is at least `key`, of a key above 0 and at most that of infinity.
+__device__ inline float least_of_key(uint32_t key) {
+  const uint32_t minus_infinity = 0x007FFFFFu;
+  const uint32_t least = key < minus_infinity ? minus_infinity : key;
+  return __uint_as_float(least & 0x80000000u ? least & 0x7FFFFFFFu : ~least);
+}
+
 }  // namespace dsa

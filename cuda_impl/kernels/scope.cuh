@@ -57,7 +57,7 @@ struct ClusterShared {
 struct ClusterScope {
   static constexpr int kBinBits = ClusterShared::kBinBits;
   static constexpr int kBins = 1 << kBinBits;
-  static constexpr int kOwn = 2;
+  static constexpr int kOwn = 1;
   static constexpr uint32_t kFew = 0;
 
   ClusterShared& shared;
@@ -71,15 +71,21 @@ struct ClusterScope {
   }
   __device__ void collect(uint32_t (&count)[kOwn]) {
     cluster_sync();
-    count[0] = count[1] = 0u;
-    if (threadIdx.x < kBins / 2) {
-      const uint32_t* own = &shared.histogram[turn][kBins / 2 - 1 - threadIdx.x];
+    count[0] = 0u;
+    if (threadIdx.x < kBins) {
+      // Two threads add one word of every other block up, and each keeps one of its bins.
+      const uint32_t* own = &shared.histogram[turn][kBins / 2 - 1 - threadIdx.x / 2];
+      const uint32_t odd = threadIdx.x % 2;
+      uint32_t upper = 0u, lower = 0u;
 #pragma unroll
-      for (uint32_t block = 0; block < kClusterMost; ++block) {
+      for (uint32_t i = 0; i < kClusterMost / 2; ++i) {
+        const uint32_t block = 2 * i + odd;
         const uint32_t two = block < cluster_blocks() ? *of_block(own, block) : 0u;
-        count[0] += two >> 16;
-        count[1] += two & 0xFFFFu;
+        upper += two >> 16;
+        lower += two & 0xFFFFu;
       }
+      count[0] = odd != 0u ? lower : upper;
+      count[0] += __shfl_xor_sync(full_warp, odd != 0u ? upper : lower, 1);
     }
     turn ^= 1;
   }

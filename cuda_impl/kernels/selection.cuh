@@ -34,6 +34,7 @@ __device__ inline void select_all(const Writer& write, int length, int k, bool p
 // neighbouring words, which lie as far apart as there are threads: no two threads share a bank.
 template <int Words>
 struct Marks {
+  static_assert(Words <= 32);
   static constexpr int kPositions = Words * kScanThreads * 32;
   uint32_t above[Words * kScanThreads];
   uint32_t equal[Words * kScanThreads];
@@ -60,29 +61,37 @@ __device__ inline void emit(const Source& source, Range found, const Writer& wri
   __syncthreads();
 
   // Both counts of a block fit 16 bits: one scan serves the two.
-  uint32_t own = 0u;
+  uint32_t own = 0u, marked = 0u;
 #pragma unroll
   for (int i = 0; i < Words; ++i) {
     const int at = i * kScanThreads + threadIdx.x;
     const int above = __popc(marks.above[at]), equal = __popc(marks.equal[at]);
-    own += Counts::packed(static_cast<uint32_t>(above), static_cast<uint32_t>(equal));
+    const uint32_t both = Counts::packed(static_cast<uint32_t>(above), static_cast<uint32_t>(equal));
+    marked |= both > 0u ? 1u << i : 0u;
+    own += both;
   }
   const uint32_t before = block_prefix_sum(own, warp_sums);
   const Counts earlier = scope.earlier(before + own);
   uint32_t above = earlier.above + Counts::of(before).above, equal = earlier.equal + Counts::of(before).equal;
-#pragma unroll
-  for (int i = 0; i < Words; ++i) {
-    const int at = i * kScanThreads + threadIdx.x;
-    const uint32_t better = marks.above[at];
-    for (uint32_t left = better | marks.equal[at]; left != 0u; left &= left - 1u) {
-      const int bit = __ffs(static_cast<int>(left)) - 1;
-      const bool is_above = better >> bit & 1u;
-      if (is_above || equal < found.wanted) {
-        write(above + (equal < found.wanted ? equal : found.wanted), (threadIdx.x * Words + i) * 32 + bit);
-      }
-      above += is_above;
-      equal += !is_above;
+  // One loop over a thread's bits, not one a word: threads of a warp have them in different words.
+  uint32_t better = 0u, left = 0u;
+  int word = 0;
+  while ((left | marked) != 0u) {
+    if (left == 0u) {
+      const int i = __ffs(static_cast<int>(marked)) - 1;
+      marked &= marked - 1u;
+      better = marks.above[i * kScanThreads + threadIdx.x];
+      left = better | marks.equal[i * kScanThreads + threadIdx.x];
+      word = static_cast<int>(threadIdx.x) * Words + i;
     }
+    const int bit = __ffs(static_cast<int>(left)) - 1;
+    left &= left - 1u;
+    const bool is_above = better >> bit & 1u;
+    if (is_above || equal < found.wanted) {
+      write(above + (equal < found.wanted ? equal : found.wanted), word * 32 + bit);
+    }
+    above += is_above;
+    equal += !is_above;
   }
 }
 

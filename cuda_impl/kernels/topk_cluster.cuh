@@ -56,24 +56,29 @@ __device__ inline Range range_of_maxima(const HeldMaxima& maxima, int k, uint2* 
 
 namespace {
 
-// One cluster a row: the last level. lengths as in topk_kernel, and at most kShareMax a block.
+// One cluster a row, of a power of two of blocks: the last level. lengths as in topk_kernel, and at most
+// kShareMax a block.
 __global__ void __launch_bounds__(kTopkThreads, 2) topk_cluster_kernel(const __grid_constant__ TopkLevel level,
                                                                         const __grid_constant__ TopkArguments a) {
   TopkClusterShared& shared = *dynamic_shared<TopkClusterShared>();
   const int rank = static_cast<int>(cluster_rank()), blocks = static_cast<int>(cluster_blocks());
-  const int64_t row = blockIdx.x / blocks;
+  const int halvings = __ffs(blocks) - 1;  // a power of two: no division before the first read
+  const int64_t row = blockIdx.x >> halvings;
   const int length = static_cast<int>(length_at(a, row));
-  const int64_t at = row * level.columns;
-  const int32_t* indices = level.indices == nullptr ? nullptr : level.indices + at;
-  const Writer write = {level.scores + at, indices, 0, nullptr, level.best_indices + row * a.k};
+  // From the scores at `first` on.
+  const auto writer = [&](int first) -> Writer {
+    const int64_t at = row * level.columns + first;
+    const int32_t* indices = level.indices == nullptr ? nullptr : level.indices + at;
+    return {level.scores + at, indices, first, nullptr, level.best_indices + row * a.k};
+  };
   if (length <= a.k) {
-    if (rank == 0) select_all(write, length, a.k, true);
+    if (rank == 0) select_all(writer(0), length, a.k, true);
     return;
   }
-  cluster_arrive();  // begun
-  const int share = ceil_divide(ceil_divide(length, blocks), kVector) * kVector;
+  cluster_arrive_empty();  // begun
+  const int share = ceil_divide((length + blocks - 1) >> halvings, kVector) * kVector;
   const int first = rank * share < length ? rank * share : length;
-  const ScoreRow scores = {write.scores + first, length - first < share ? length - first : share};
+  const ScoreRow scores = {level.scores + row * level.columns + first, length - first < share ? length - first : share};
   const Held held(scores);
   if (rank == 0) {
     shared.marks.row.clear();
@@ -100,24 +105,22 @@ __global__ void __launch_bounds__(kTopkThreads, 2) topk_cluster_kernel(const __g
   const auto wanted = static_cast<uint32_t>(a.k);
   if (fits) {
     Gathered& all = *of_block(&shared.gathered, 0);
-    gather(held, maxima, range.low, first, all);
+    gather(held, range.low, first, all);
     cluster_sync();
     fits = all.count <= kGathered;
   }
   if (fits) {
-    cluster_arrive();  // the first block's memory is needed no longer
+    cluster_arrive_empty();  // the first block's memory is needed no longer
     if (rank == 0) {
       const Gathered& few = shared.gathered;
       BlockScope alone{shared.range.histogram};
       const Range found = kth_largest(few, {range.low, highest, wanted}, shared.range, alone);
-      emit(few, found, write, shared.marks.row, shared.range.warp_sums, alone);
+      emit(few, found, writer(0), shared.marks.row, shared.range.warp_sums, alone);
     }
     cluster_wait();
   } else {
     const Range found = kth_largest(scores, {0u, ~0u, wanted}, shared.range, scope);
-    const Writer share_of = {write.scores + first, indices == nullptr ? nullptr : indices + first, first, nullptr,
-                             write.best_indices};
-    emit(scores, found, share_of, shared.marks.share, shared.range.warp_sums, scope);
+    emit(scores, found, writer(first), shared.marks.share, shared.range.warp_sums, scope);
   }
 }
 

@@ -63,6 +63,7 @@ inline void __syncthreads(DSA_SIMT_CALLER) {
 
 // Nobody is held up where a thread arrives; all blocks of the cluster meet where it waits.
 inline void __cluster_barrier_arrive() {}
+inline void __cluster_barrier_arrive_relaxed() {}
 
 inline void __cluster_barrier_wait(DSA_SIMT_CALLER) {
   const auto frame = dsa::simt::frame_address();
