@@ -114,10 +114,10 @@ __device__ inline Range find_maxima(const ScoreRow& row, int k, Maxima& maxima) 
 // Fills `out` for groups of `Vectors` vectors, in no particular order; returns false if it overflows.
 // The row has at least k groups.
 template <int Vectors>
-__device__ inline bool filter_groups(const ScoreRow& row, int k, Maxima& maxima, Candidates& out, RangeShared& shared) {
+__device__ inline bool filter_groups(const ScoreRow& row, int k, Maxima& maxima, Candidates& out, RangeShared& shared,
+                                     BlockScope& scope) {
   Range range = find_maxima<Vectors>(row, k, maxima);
   const uint32_t highest = range.high;
-  BlockScope scope{shared.histogram};
   if (range.low < range.high) narrow(maxima, range, shared, scope);
   const uint32_t bound = range.low;
   if (threadIdx.x == 0) {

@@ -20,7 +20,7 @@ struct Range {
 };
 
 struct RangeShared {
-  uint32_t histogram[BlockScope::kBins];
+  alignas(16) uint32_t histogram[BlockScope::kBins];
   uint32_t few[BlockScope::kFew];
   uint32_t few_count;
   uint32_t warp_sums[kScanWarps];
@@ -30,13 +30,12 @@ struct RangeShared {
 };
 
 // Narrows to the bin that holds the last wanted key; returns how many keys it holds. The sources of all
-// blocks of the scope have at least `range.wanted` keys in the range, which is the same for all.
+// blocks of the scope have at least `range.wanted` keys in the range, which is the same for all. The scope's
+// bins are zero, and again after.
 template <class Source, class Scope>
 __device__ inline uint32_t narrow(const Source& source, Range& range, RangeShared& shared, Scope& scope) {
   const int used = 32 - __clz(static_cast<int>(range.high - range.low));
   const int shift = used > Scope::kBinBits ? used - Scope::kBinBits : 0;
-  scope.clear();
-  __syncthreads();
 
   // A run of equal bins costs one atomic: plateaus of equal scores are normal after relu, and would
   // otherwise queue every thread at one address.
@@ -63,6 +62,7 @@ __device__ inline uint32_t narrow(const Source& source, Range& range, RangeShare
 #pragma unroll
   for (int i = 0; i < kOwn; ++i) own += count[i];
   uint32_t before = block_prefix_sum(own, shared.warp_sums);
+  if (threadIdx.x == 0) shared.few_count = 0u;
 #pragma unroll
   for (int i = 0; i < kOwn; ++i) {
     if (before < range.wanted && range.wanted <= before + count[i]) {
@@ -86,8 +86,6 @@ __device__ inline Range kth_largest(const Source& source, Range range, RangeShar
   while (range.low < range.high && inside > Scope::kFew) inside = narrow(source, range, shared, scope);
   if (Scope::kFew == 0u || range.low == range.high) return range;
 
-  if (threadIdx.x == 0) shared.few_count = 0u;
-  __syncthreads();
   source.visit([&](uint32_t key, int) {
     if (key >= range.low && key <= range.high) shared.few[atomicAdd(&shared.few_count, 1u)] = key;
   });

@@ -1,9 +1,10 @@
 // Who counts together: the threads of one block, or of all blocks of a cluster. Counting in bins
 // (kth_largest.cuh) and numbering what is selected (selection.cuh) are written once for both.
 //
-//   clear()         zeroes the block's bins; a barrier of the block must follow
+//   clear()         zeroes the block's bins once, at first; a barrier of the block must follow
 //   add(bin, n)     counts n keys of this block
-//   collect(count)  meets, then gives thread t the scope's counts of kOwn neighbouring bins, t = 0 the best
+//   collect(count)  meets, then gives thread t the scope's counts of kOwn neighbouring bins, t = 0 the best;
+//                   bins are zero again after the block's next barrier
 //   earlier(end)    what the blocks before this one counted; `end` is this thread's inclusive prefix sum
 //
 // clear, collect and earlier are called by every thread of the scope.
@@ -32,16 +33,22 @@ struct BlockScope {
   static constexpr int kOwn = kBins / kScanThreads;
   static constexpr uint32_t kFew = 128;  // keys that are ranked by comparing each with each
 
-  uint32_t* histogram;
+  uint32_t* histogram;  // aligned to 16 bytes
 
-  __device__ void clear() const {
-    for (int bin = threadIdx.x; bin < kBins; bin += kScanThreads) histogram[bin] = 0u;
+  __device__ uint4& own() const {
+    static_assert(kOwn == 4);
+    return reinterpret_cast<uint4*>(histogram)[kScanThreads - 1 - threadIdx.x];
   }
+  __device__ void clear() const { own() = make_uint4(0u, 0u, 0u, 0u); }
   __device__ void add(uint32_t bin, uint32_t n) const { atomicAdd(&histogram[bin], n); }
   __device__ void collect(uint32_t (&count)[kOwn]) const {
     __syncthreads();
-#pragma unroll
-    for (int i = 0; i < kOwn; ++i) count[i] = histogram[kBins - 1 - (threadIdx.x * kOwn + i)];
+    const uint4 four = own();
+    clear();
+    count[0] = four.w;
+    count[1] = four.z;
+    count[2] = four.y;
+    count[3] = four.x;
   }
   __device__ Counts earlier(uint32_t) const { return {0u, 0u}; }
 };
@@ -61,10 +68,10 @@ struct ClusterScope {
   static constexpr uint32_t kFew = 0;
 
   ClusterShared& shared;
-  int turn = 0;  // the bins that are read by others are not those that are cleared next
+  int turn = 0;  // others may still read the bins of the turn before
 
   __device__ void clear() const {
-    if (threadIdx.x < kBins / 2) shared.histogram[turn][threadIdx.x] = 0u;
+    if (threadIdx.x < kBins) shared.histogram[threadIdx.x % 2][threadIdx.x / 2] = 0u;
   }
   __device__ void add(uint32_t bin, uint32_t n) const {
     atomicAdd(&shared.histogram[turn][bin / 2], n << 16 * (bin % 2));
@@ -72,6 +79,7 @@ struct ClusterScope {
   __device__ void collect(uint32_t (&count)[kOwn]) {
     cluster_sync();
     count[0] = 0u;
+    if (threadIdx.x < kBins / 2) shared.histogram[1 - turn][threadIdx.x] = 0u;  // everyone has read it
     if (threadIdx.x < kBins) {
       // Two threads add one word of every other block up, and each keeps one of its bins.
       const uint32_t* own = &shared.histogram[turn][kBins / 2 - 1 - threadIdx.x / 2];

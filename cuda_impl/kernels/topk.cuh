@@ -79,19 +79,20 @@ __global__ void __launch_bounds__(kTopkThreads, 2) topk_kernel(const __grid_cons
     select_all(write, length, a.k, last);
     return;
   }
-  // Barriers follow in every search before the maps are used.
+  BlockScope scope{shared.range.histogram};
+  scope.clear();
   shared.marks.clear();
   const ScoreRow scores = {write.scores, length};
   const bool filtered = length >= kFilteredMin && (length <= kFilteredMax / 2
-                            ? filter_groups<1>(scores, a.k, shared.maxima, shared.candidates, shared.range)
-                            : filter_groups<2>(scores, a.k, shared.maxima, shared.candidates, shared.range));
+                            ? filter_groups<1>(scores, a.k, shared.maxima, shared.candidates, shared.range, scope)
+                            : filter_groups<2>(scores, a.k, shared.maxima, shared.candidates, shared.range, scope));
   const auto wanted = static_cast<uint32_t>(a.k);
-  BlockScope scope{shared.range.histogram};
   if (filtered) {
     const Candidates& few = shared.candidates;
     const Range found = kth_largest(few, {few.low, few.high, wanted}, shared.range, scope);
     emit(few, found, write, shared.marks, shared.range.warp_sums, scope);
   } else {
+    __syncthreads();  // the bins are clear
     const Range found = kth_largest(scores, {0u, ~0u, wanted}, shared.range, scope);
     emit(scores, found, write, shared.marks, shared.range.warp_sums, scope);
   }

@@ -85,12 +85,15 @@ __global__ void __launch_bounds__(kTopkThreads, 2) topk_cluster_kernel(const __g
   } else {
     shared.marks.share.clear();
   }
+  ClusterScope scope{shared.cluster};
+  BlockScope alone{shared.range.histogram};
+  scope.clear();
+  alone.clear();
   if (threadIdx.x == 0) shared.gathered.count = 0u;
 
   const HeldMaxima maxima(held);
   Range range = range_of_maxima(maxima, a.k, shared.ends);
   const uint32_t highest = range.high;
-  ClusterScope scope{shared.cluster};
   const int groups = length / share * Held::groups(share) + Held::groups(length % share);
   bool fits = length <= kGathered;
   if (fits) {
@@ -113,7 +116,6 @@ __global__ void __launch_bounds__(kTopkThreads, 2) topk_cluster_kernel(const __g
     cluster_arrive_empty();  // the first block's memory is needed no longer
     if (rank == 0) {
       const Gathered& few = shared.gathered;
-      BlockScope alone{shared.range.histogram};
       const Range found = kth_largest(few, {range.low, highest, wanted}, shared.range, alone);
       emit(few, found, writer(0), shared.marks.row, shared.range.warp_sums, alone);
     }
