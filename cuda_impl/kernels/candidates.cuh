@@ -14,6 +14,7 @@
 namespace dsa {
 
 constexpr int kGroups = 4096;      // at most, of one or two vectors each
+constexpr int kThreadGroups = kGroups / kScanThreads;
 constexpr int kCandidates = 8192;  // more than that, and the row is searched as a whole
 constexpr int kFilteredMin = 2 * kGroups;
 constexpr int kFilteredMax = 2 * kVector * kGroups;
@@ -32,18 +33,23 @@ struct Candidates {
   }
 };
 
+// Largest keys of a thread's groups. A group that does not exist has the lowest key: it changes no k-th
+// largest of at least k groups.
+template <int Groups>
 struct Maxima {
-  uint32_t key[kGroups];
-  uint16_t reaching[kGroups];  // groups whose maximum reaches the bound
-  uint32_t reaching_count;
-  uint32_t low[kScanWarps];
-  uint32_t high[kScanWarps];
-  int count;
+  uint32_t key[Groups];
 
   template <class Visit>
   __device__ void visit(Visit&& f) const {
-    for (int group = threadIdx.x; group < count; group += kScanThreads) f(key[group], group);
+#pragma unroll
+    for (int i = 0; i < Groups; ++i) f(key[i], i);
   }
+};
+
+struct FilterShared {
+  uint16_t reaching[kScanWarps][32 * kThreadGroups];  // groups of a warp whose maximum reaches the bound
+  uint32_t low[kScanWarps];
+  uint32_t high[kScanWarps];
 };
 
 // Place of the first of this thread's `own` entries in a list that the block fills in any order: one
@@ -64,120 +70,121 @@ __device__ __forceinline__ uint32_t largest_key(const float4 (&v)[Vectors]) {
   return order_key(most);
 }
 
-// Fills maxima.key; returns their range.
+// One bit a score, the lowest for v[0].x: whether it is at least `least`, which is not NaN.
 template <int Vectors>
-__device__ inline Range find_maxima(const ScoreRow& row, int k, Maxima& maxima) {
+__device__ __forceinline__ uint32_t reaching_bits(const float4 (&v)[Vectors], float least) {
+  uint32_t bits = 0u;
+#pragma unroll
+  for (int i = 0; i < Vectors; ++i) {
+    bits |= (v[i].x >= least ? 1u : 0u) << (i * kVector);
+    bits |= (v[i].y >= least ? 1u : 0u) << (i * kVector + 1);
+    bits |= (v[i].z >= least ? 1u : 0u) << (i * kVector + 2);
+    bits |= (v[i].w >= least ? 1u : 0u) << (i * kVector + 3);
+  }
+  return bits;
+}
+
+// Group i of thread t is the (i * kScanThreads + t)-th of the row. Returns the range of all maxima.
+template <int Vectors>
+__device__ inline Range find_maxima(const ScoreRow& row, int k, Maxima<kThreadGroups>& maxima, FilterShared& shared) {
   constexpr int kSize = Vectors * kVector;
   const bool whole = row.aligned();
-  const int groups = ceil_divide(row.length, kSize);
-  const int mine = static_cast<int>(threadIdx.x);
   uint32_t low = ~0u, high = 0u;
-  const auto keep = [&](int group, uint32_t key) {
-    maxima.key[group] = key;
-    low = key < low ? key : low;
-    high = key > high ? key : high;
-  };
-  int first = 0;
-  // Loads that depend on no branch: several are under way at once.
-  for (; whole && (first + kBatch * kScanThreads) * kSize <= row.length; first += kBatch * kScanThreads) {
+#pragma unroll
+  for (int first = 0; first < kThreadGroups; first += kBatch) {
     float4 v[kBatch][Vectors];
+    const int start = (first * kScanThreads + static_cast<int>(threadIdx.x)) * kSize;
+    const auto load = [&](auto&& one) {
 #pragma unroll
-    for (int b = 0; b < kBatch; ++b) {
+      for (int b = 0; b < kBatch; ++b) {
 #pragma unroll
-      for (int i = 0; i < Vectors; ++i) v[b][i] = row.vector((first + b * kScanThreads + mine) * kSize + i * kVector);
+        for (int i = 0; i < Vectors; ++i) v[b][i] = one(start + b * kScanThreads * kSize + i * kVector);
+      }
+    };
+    // Loads that depend on no branch: several are under way at once.
+    if (whole && (first + kBatch) * kScanThreads * kSize <= row.length) {
+      load([&](int at) { return row.vector(at); });
+    } else {
+      load([&](int at) { return row.load(at, whole); });
     }
 #pragma unroll
-    for (int b = 0; b < kBatch; ++b) keep(first + b * kScanThreads + mine, largest_key<Vectors>(v[b]));
-  }
-  for (; first + mine < groups; first += kScanThreads) {
-    float4 v[Vectors];
-#pragma unroll
-    for (int i = 0; i < Vectors; ++i) v[i] = row.load((first + mine) * kSize + i * kVector, whole);
-    keep(first + mine, largest_key<Vectors>(v));
+    for (int b = 0; b < kBatch; ++b) {
+      const uint32_t key = largest_key(v[b]);
+      maxima.key[first + b] = key;
+      if (start + b * kScanThreads * kSize < row.length) low = key < low ? key : low;
+      high = key > high ? key : high;
+    }
   }
   low = __reduce_min_sync(full_warp, low);
   high = __reduce_max_sync(full_warp, high);
   if (threadIdx.x % 32 == 0) {
-    maxima.low[threadIdx.x / 32] = low;
-    maxima.high[threadIdx.x / 32] = high;
-  }
-  if (threadIdx.x == 0) {
-    maxima.count = groups;
-    maxima.reaching_count = 0u;
+    shared.low[threadIdx.x / 32] = low;
+    shared.high[threadIdx.x / 32] = high;
   }
   __syncthreads();
   const int warp = threadIdx.x % kScanWarps;
-  return {__reduce_min_sync(full_warp, maxima.low[warp]), __reduce_max_sync(full_warp, maxima.high[warp]),
+  return {__reduce_min_sync(full_warp, shared.low[warp]), __reduce_max_sync(full_warp, shared.high[warp]),
           static_cast<uint32_t>(k)};
 }
 
-// Fills `out` for groups of `Vectors` vectors, in no particular order; returns false if it overflows.
-// The row has at least k groups.
+// Adds the scores of a warp's groups that reach the bound, which is not 0, to `out`.
 template <int Vectors>
-__device__ inline bool filter_groups(const ScoreRow& row, int k, Maxima& maxima, Candidates& out, RangeShared& shared,
-                                     BlockScope& scope) {
-  Range range = find_maxima<Vectors>(row, k, maxima);
-  const uint32_t highest = range.high;
-  if (range.low < range.high) narrow(maxima, range, shared, scope);
-  const uint32_t bound = range.low;
-  if (threadIdx.x == 0) {
-    out.count = 0u;
-    out.low = bound;
-    out.high = highest;
-  }
-  // One reservation for all of a thread's groups.
-  uint32_t mine = 0u;
-#pragma unroll
-  for (int i = 0; i < kGroups / kScanThreads; ++i) {
-    const int group = i * kScanThreads + static_cast<int>(threadIdx.x);
-    if (group < maxima.count && maxima.key[group] >= bound) mine |= 1u << i;
-  }
-  uint32_t next = reserve(static_cast<uint32_t>(__popc(mine)), maxima.reaching_count);
-  for (; mine != 0u; mine &= mine - 1u) {
-    const int i = __ffs(static_cast<int>(mine)) - 1;
-    maxima.reaching[next++] = static_cast<uint16_t>(i * kScanThreads + static_cast<int>(threadIdx.x));
-  }
-  __syncthreads();
+__device__ inline void look_again(const ScoreRow& row, const Maxima<kThreadGroups>& maxima, uint32_t bound,
+                                  uint16_t* reaching, Candidates& out) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  int count = 0;
+  maxima.visit([&](uint32_t key, int i) {
+    const uint32_t votes = __ballot_sync(full_warp, key >= bound);
+    const int place = count + __popc(votes & ((1u << lane) - 1u));
+    if (key >= bound) reaching[place] = static_cast<uint16_t>(i * kScanThreads + static_cast<int>(threadIdx.x));
+    count += __popc(votes);
+  });
+  __syncwarp();
 
-  // The next group's scores are under way while those of this one are sorted out.
   constexpr int kSize = Vectors * kVector;
   const bool whole = row.aligned();
-  const int reaching = static_cast<int>(maxima.reaching_count);
-  const auto start_of = [&](int entry) { return entry < reaching ? maxima.reaching[entry] * kSize : row.length; };
-  int start = start_of(static_cast<int>(threadIdx.x));
-  float4 v[Vectors];
+  const float least = least_of_key(bound);
+  for (int first = lane; first - lane < count; first += kBatch * 32) {
+    float4 v[kBatch][Vectors];
 #pragma unroll
-  for (int i = 0; i < Vectors; ++i) v[i] = row.load(start + i * kVector, whole);
-  for (int first = 0; first < reaching; first += kScanThreads) {
-    const int later = start_of(first + kScanThreads + static_cast<int>(threadIdx.x));
-    float4 after[Vectors];
+    for (int b = 0; b < kBatch; ++b) {
+      const int entry = first + b * 32;
+      const int start = entry < count ? reaching[entry] * kSize : row.length;
 #pragma unroll
-    for (int i = 0; i < Vectors; ++i) after[i] = row.load(later + i * kVector, whole);
-    uint32_t key[kSize];
-    uint32_t own = 0u;
-#pragma unroll
-    for (int i = 0; i < Vectors; ++i) {
-      key[i * kVector] = order_key(v[i].x);
-      key[i * kVector + 1] = order_key(v[i].y);
-      key[i * kVector + 2] = order_key(v[i].z);
-      key[i * kVector + 3] = order_key(v[i].w);
+      for (int i = 0; i < Vectors; ++i) v[b][i] = row.load(start + i * kVector, whole);
     }
+    uint32_t hits = 0u;
 #pragma unroll
-    for (int e = 0; e < kSize; ++e) own += start + e < row.length && key[e] >= bound;
-    uint32_t place = reserve(own, out.count);
-#pragma unroll
-    for (int e = 0; e < kSize; ++e) {
-      if (start + e >= row.length || key[e] < bound) continue;
-      if (place < kCandidates) {
-        out.keys[place] = key[e];
-        out.positions[place] = static_cast<uint16_t>(start + e);
-      }
-      ++place;
+    for (int b = 0; b < kBatch; ++b) {
+      if (first - lane + b * 32 < count) hits |= reaching_bits(v[b], least) << (b * kSize);
     }
-    start = later;
-#pragma unroll
-    for (int i = 0; i < Vectors; ++i) v[i] = after[i];
+    uint32_t place = reserve(static_cast<uint32_t>(__popc(hits)), out.count);
+    // Read once more, from the nearest cache: registers can't be chosen by a number.
+    for (; hits != 0u && place < kCandidates; hits &= hits - 1u, ++place) {
+      const int bit = __ffs(static_cast<int>(hits)) - 1;
+      const int position = reaching[first + bit / kSize * 32] * kSize + bit % kSize;
+      out.keys[place] = order_key(row.scores[position]);
+      out.positions[place] = static_cast<uint16_t>(position);
+    }
   }
+}
+
+// Fills `out` for groups of `Vectors` vectors, in no particular order; returns false if there are too many
+// candidates. The row has at least k groups; the scope's bins need no barrier yet.
+template <int Vectors>
+__device__ inline bool filter_groups(const ScoreRow& row, int k, FilterShared& filter, Candidates& out,
+                                     RangeShared& shared, BlockScope& scope) {
+  if (threadIdx.x == 0) out.count = 0u;
+  Maxima<kThreadGroups> maxima;
+  Range range = find_maxima<Vectors>(row, k, maxima, filter);
+  const uint32_t highest = range.high;
+  if (range.low < range.high) narrow(maxima, range, shared, scope);
+  if (range.low == 0u) return false;
+  if (threadIdx.x == 0) {
+    out.low = range.low;
+    out.high = highest;
+  }
+  look_again<Vectors>(row, maxima, range.low, filter.reaching[threadIdx.x / 32], out);
   __syncthreads();
   return out.count <= kCandidates;
 }

@@ -31,6 +31,18 @@ struct Held {
     for (int i = 0; i < kHeldVectors; ++i) v[i] = share.load(start(i), whole);
   }
 
+  __device__ Maxima<kHeldGroups> maxima() const {
+    Maxima<kHeldGroups> of;
+#pragma unroll
+    for (int g = 0; g < kHeldGroups; ++g) {
+      float4 group[kGroupVectors];
+#pragma unroll
+      for (int i = 0; i < kGroupVectors; ++i) group[i] = v[g * kGroupVectors + i];
+      of.key[g] = largest_key(group);
+    }
+    return of;
+  }
+
   // Groups of a share of that length that have a score.
   __device__ static int groups(int length) {
     const int vectors = ceil_divide(length, kVector);
@@ -41,30 +53,6 @@ struct Held {
       count += rest < 0 ? 0 : rest < kScanThreads ? rest : kScanThreads;
     }
     return count;
-  }
-};
-
-// Maxima of this thread's groups.
-struct HeldMaxima {
-  uint32_t key[kHeldGroups];
-  int length;
-
-  __device__ explicit HeldMaxima(const Held& held) : length(held.length) {
-#pragma unroll
-    for (int g = 0; g < kHeldGroups; ++g) {
-      float4 group[kGroupVectors];
-#pragma unroll
-      for (int i = 0; i < kGroupVectors; ++i) group[i] = held.v[g * kGroupVectors + i];
-      key[g] = largest_key(group);
-    }
-  }
-
-  template <class Visit>
-  __device__ void visit(Visit&& f) const {
-#pragma unroll
-    for (int g = 0; g < kHeldGroups; ++g) {
-      if (Held::start(g * kGroupVectors) < length) f(key[g], g);
-    }
   }
 };
 
@@ -83,14 +71,7 @@ struct Gathered {
 __device__ inline void gather(const Held& held, uint32_t bound, int first, Gathered& to) {
   uint32_t hits = 0u;
   if (bound > 0u) {
-    const float least = least_of_key(bound);  // nothing past the length reaches it: that is NaN
-#pragma unroll
-    for (int i = 0; i < kHeldVectors; ++i) {
-      hits |= (held.v[i].x >= least ? 1u : 0u) << (i * kVector);
-      hits |= (held.v[i].y >= least ? 1u : 0u) << (i * kVector + 1);
-      hits |= (held.v[i].z >= least ? 1u : 0u) << (i * kVector + 2);
-      hits |= (held.v[i].w >= least ? 1u : 0u) << (i * kVector + 3);
-    }
+    hits = reaching_bits(held.v, least_of_key(bound));  // nothing past the length: that is NaN
   } else {
 #pragma unroll
     for (int i = 0; i < kHeldVectors; ++i) {

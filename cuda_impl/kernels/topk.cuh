@@ -43,7 +43,7 @@ struct TopkArguments {
 };
 
 struct TopkShared {
-  Maxima maxima;
+  FilterShared filter;
   Candidates candidates;
   RangeShared range;
   Marks<kPartMax / (32 * kTopkThreads)> marks;
@@ -66,8 +66,9 @@ namespace {
 __global__ void __launch_bounds__(kTopkThreads, 2) topk_kernel(const __grid_constant__ TopkLevel level,
                                                                 const __grid_constant__ TopkArguments a) {
   TopkShared& shared = *dynamic_shared<TopkShared>();
-  const int64_t row = blockIdx.x / level.parts;
-  const int64_t first = blockIdx.x % level.parts * level.size;
+  const unsigned parts = static_cast<unsigned>(level.parts);
+  const int64_t row = blockIdx.x / parts;
+  const int64_t first = blockIdx.x % parts * level.size;
   const int64_t left = length_at(a, row) - first;
   const int length = static_cast<int>(left < 0 ? 0 : left < level.size ? left : level.size);
   const int64_t at = row * level.columns + first;
@@ -84,8 +85,8 @@ __global__ void __launch_bounds__(kTopkThreads, 2) topk_kernel(const __grid_cons
   shared.marks.clear();
   const ScoreRow scores = {write.scores, length};
   const bool filtered = length >= kFilteredMin && (length <= kFilteredMax / 2
-                            ? filter_groups<1>(scores, a.k, shared.maxima, shared.candidates, shared.range, scope)
-                            : filter_groups<2>(scores, a.k, shared.maxima, shared.candidates, shared.range, scope));
+                            ? filter_groups<1>(scores, a.k, shared.filter, shared.candidates, shared.range, scope)
+                            : filter_groups<2>(scores, a.k, shared.filter, shared.candidates, shared.range, scope));
   const auto wanted = static_cast<uint32_t>(a.k);
   if (filtered) {
     const Candidates& few = shared.candidates;

@@ -33,11 +33,11 @@ struct TopkClusterShared {
   } marks;
 };
 
-// Range of all maxima of the cluster. Between its two meetings every block has written to all others.
-__device__ inline Range range_of_maxima(const HeldMaxima& maxima, int k, uint2* ends) {
+// Range of all maxima of the cluster, for shares of that length. Between its two meetings every block has written to all others.
+__device__ inline Range range_of_maxima(const Maxima<kHeldGroups>& maxima, int length, int k, uint2* ends) {
   uint32_t low = ~0u, high = 0u;
-  maxima.visit([&](uint32_t key, int) {
-    low = key < low ? key : low;
+  maxima.visit([&](uint32_t key, int g) {
+    if (Held::start(g * kGroupVectors) < length) low = key < low ? key : low;
     high = key > high ? key : high;
   });
   low = __reduce_min_sync(full_warp, low);
@@ -91,8 +91,8 @@ __global__ void __launch_bounds__(kTopkThreads, 2) topk_cluster_kernel(const __g
   alone.clear();
   if (threadIdx.x == 0) shared.gathered.count = 0u;
 
-  const HeldMaxima maxima(held);
-  Range range = range_of_maxima(maxima, a.k, shared.ends);
+  const Maxima<kHeldGroups> maxima = held.maxima();
+  Range range = range_of_maxima(maxima, held.length, a.k, shared.ends);
   const uint32_t highest = range.high;
   const int groups = length / share * Held::groups(share) + Held::groups(length % share);
   bool fits = length <= kGathered;
