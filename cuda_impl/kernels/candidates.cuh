@@ -21,6 +21,8 @@ constexpr int kFilteredMax = 2 * kVector * kGroups;
 static_assert(kFilteredMax <= 1 << 16, "positions are 16 bits");
 
 struct Candidates {
+  static constexpr bool kRuns = true;
+
   uint32_t keys[kCandidates];
   uint16_t positions[kCandidates];
   uint32_t count;
@@ -37,6 +39,8 @@ struct Candidates {
 // largest of at least k groups.
 template <int Groups>
 struct Maxima {
+  static constexpr bool kRuns = false;
+
   uint32_t key[Groups];
 
   template <class Visit>

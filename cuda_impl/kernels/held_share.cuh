@@ -58,6 +58,8 @@ struct Held {
 
 // What the first block selects from: key and position in the row.
 struct Gathered {
+  static constexpr bool kRuns = true;
+
   uint2 entries[kGathered];
   uint32_t count;
 

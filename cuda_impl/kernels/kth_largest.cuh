@@ -37,21 +37,27 @@ __device__ inline uint32_t narrow(const Source& source, Range& range, RangeShare
   const int used = 32 - __clz(static_cast<int>(range.high - range.low));
   const int shift = used > Scope::kBinBits ? used - Scope::kBinBits : 0;
 
-  // A run of equal bins costs one atomic: plateaus of equal scores are normal after relu, and would
-  // otherwise queue every thread at one address.
-  uint32_t run_bin = 0u;
-  uint32_t run = 0u;
-  source.visit([&](uint32_t key, int) {
-    if (key < range.low || key > range.high) return;
-    const uint32_t bin = (key - range.low) >> shift;
-    if (bin != run_bin && run > 0u) {
-      scope.add(run_bin, run);
-      run = 0u;
-    }
-    run_bin = bin;
-    ++run;
-  });
-  if (run > 0u) scope.add(run_bin, run);
+  if constexpr (Source::kRuns) {
+    // A run of equal bins costs one atomic: plateaus of equal scores are normal after relu, and would
+    // otherwise queue every thread at one address.
+    uint32_t run_bin = 0u;
+    uint32_t run = 0u;
+    source.visit([&](uint32_t key, int) {
+      if (key < range.low || key > range.high) return;
+      const uint32_t bin = (key - range.low) >> shift;
+      if (bin != run_bin && run > 0u) {
+        scope.add(run_bin, run);
+        run = 0u;
+      }
+      run_bin = bin;
+      ++run;
+    });
+    if (run > 0u) scope.add(run_bin, run);
+  } else {
+    source.visit([&](uint32_t key, int) {
+      if (key >= range.low && key <= range.high) scope.add((key - range.low) >> shift, 1u);
+    });
+  }
 
   // Thread t owns kOwn neighbouring bins, t = 0 the best; exactly one thread finds the bin in which
   // the running count reaches what is wanted.

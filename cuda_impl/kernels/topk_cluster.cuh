@@ -33,7 +33,7 @@ struct TopkClusterShared {
   } marks;
 };
 
-// Range of all maxima of the cluster, for shares of that length. Between its two meetings every block has written to all others.
+// Range of all maxima of the cluster. Between its two meetings every block writes to all others.
 __device__ inline Range range_of_maxima(const Maxima<kHeldGroups>& maxima, int length, int k, uint2* ends) {
   uint32_t low = ~0u, high = 0u;
   maxima.visit([&](uint32_t key, int g) {
