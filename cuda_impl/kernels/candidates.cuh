@@ -2,19 +2,19 @@
 //
 // The maxima of disjoint groups are scores of the row, so the k-th largest of the maxima is at most the
 // k-th largest score: whatever lies below it is out. With random scores about 1.3 k are left, found by
-// one sweep that takes maxima and a look at those groups again that reach the bound.
+// one sweep that takes maxima and a second look at those groups that reach the bound.
 #pragma once
 
-#include <cmath>
 #include <cstdint>
 
+#include "block_scan.cuh"
 #include "kth_largest.cuh"
+#include "maxima.cuh"
+#include "order_key.cuh"
 #include "score_row.cuh"
 
 namespace dsa {
 
-constexpr int kGroups = 4096;      // at most, of one or two vectors each
-constexpr int kThreadGroups = kGroups / kScanThreads;
 constexpr int kCandidates = 8192;  // more than that, and the row is searched as a whole
 constexpr int kFilteredMin = 2 * kGroups;
 constexpr int kFilteredMax = 2 * kVector * kGroups;
@@ -35,25 +35,9 @@ struct Candidates {
   }
 };
 
-// Largest keys of a thread's groups. A group that does not exist has the lowest key: it changes no k-th
-// largest of at least k groups.
-template <int Groups>
-struct Maxima {
-  static constexpr bool kRuns = false;
-
-  uint32_t key[Groups];
-
-  template <class Visit>
-  __device__ void visit(Visit&& f) const {
-#pragma unroll
-    for (int i = 0; i < Groups; ++i) f(key[i], i);
-  }
-};
-
 struct FilterShared {
+  MaximaShared maxima;
   uint16_t reaching[kScanWarps][32 * kThreadGroups];  // groups of a warp whose maximum reaches the bound
-  uint32_t low[kScanWarps];
-  uint32_t high[kScanWarps];
 };
 
 // Place of the first of this thread's `own` entries in a list that the block fills in any order: one
@@ -63,15 +47,6 @@ __device__ inline uint32_t reserve(uint32_t own, uint32_t& count) {
   uint32_t place = 0u;
   if (threadIdx.x % 32 == 31 && inclusive > 0u) place = atomicAdd(&count, inclusive);
   return __shfl_sync(full_warp, place, 31) + inclusive - own;
-}
-
-// Largest of some vectors, NaN passed over; NaN if there is nothing else.
-template <int Vectors>
-__device__ __forceinline__ uint32_t largest_key(const float4 (&v)[Vectors]) {
-  float most = __uint_as_float(0x7FFFFFFFu);
-#pragma unroll
-  for (int i = 0; i < Vectors; ++i) most = fmaxf(most, fmaxf(fmaxf(v[i].x, v[i].y), fmaxf(v[i].z, v[i].w)));
-  return order_key(most);
 }
 
 // One bit a score, the lowest for v[0].x: whether it is at least `least`, which is not NaN.
@@ -86,49 +61,6 @@ __device__ __forceinline__ uint32_t reaching_bits(const float4 (&v)[Vectors], fl
     bits |= (v[i].w >= least ? 1u : 0u) << (i * kVector + 3);
   }
   return bits;
-}
-
-// Group i of thread t is the (i * kScanThreads + t)-th of the row. Returns the range of all maxima.
-template <int Vectors>
-__device__ inline Range find_maxima(const ScoreRow& row, int k, Maxima<kThreadGroups>& maxima, FilterShared& shared) {
-  constexpr int kSize = Vectors * kVector;
-  const bool whole = row.aligned();
-  uint32_t low = ~0u, high = 0u;
-#pragma unroll
-  for (int first = 0; first < kThreadGroups; first += kBatch) {
-    float4 v[kBatch][Vectors];
-    const int start = (first * kScanThreads + static_cast<int>(threadIdx.x)) * kSize;
-    const auto load = [&](auto&& one) {
-#pragma unroll
-      for (int b = 0; b < kBatch; ++b) {
-#pragma unroll
-        for (int i = 0; i < Vectors; ++i) v[b][i] = one(start + b * kScanThreads * kSize + i * kVector);
-      }
-    };
-    // Loads that depend on no branch: several are under way at once.
-    if (whole && (first + kBatch) * kScanThreads * kSize <= row.length) {
-      load([&](int at) { return row.vector(at); });
-    } else {
-      load([&](int at) { return row.load(at, whole); });
-    }
-#pragma unroll
-    for (int b = 0; b < kBatch; ++b) {
-      const uint32_t key = largest_key(v[b]);
-      maxima.key[first + b] = key;
-      if (start + b * kScanThreads * kSize < row.length) low = key < low ? key : low;
-      high = key > high ? key : high;
-    }
-  }
-  low = __reduce_min_sync(full_warp, low);
-  high = __reduce_max_sync(full_warp, high);
-  if (threadIdx.x % 32 == 0) {
-    shared.low[threadIdx.x / 32] = low;
-    shared.high[threadIdx.x / 32] = high;
-  }
-  __syncthreads();
-  const int warp = threadIdx.x % kScanWarps;
-  return {__reduce_min_sync(full_warp, shared.low[warp]), __reduce_max_sync(full_warp, shared.high[warp]),
-          static_cast<uint32_t>(k)};
 }
 
 // Adds the scores of a warp's groups that reach the bound, which is not 0, to `out`.
@@ -180,7 +112,7 @@ __device__ inline bool filter_groups(const ScoreRow& row, int k, FilterShared& f
                                      RangeShared& shared, BlockScope& scope) {
   if (threadIdx.x == 0) out.count = 0u;
   Maxima<kThreadGroups> maxima;
-  Range range = find_maxima<Vectors>(row, k, maxima, filter);
+  Range range = find_maxima<Vectors>(row, k, maxima, filter.maxima);
   const uint32_t highest = range.high;
   if (range.low < range.high) narrow(maxima, range, shared, scope);
   if (range.low == 0u) return false;

@@ -6,6 +6,7 @@
 
 #include "candidates.cuh"
 #include "device.cuh"
+#include "maxima.cuh"
 #include "order_key.cuh"
 #include "score_row.cuh"
 
