@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "block_scan.cuh"
 #include "candidates.cuh"
 #include "device.cuh"
 #include "maxima.cuh"
@@ -70,8 +71,14 @@ struct Gathered {
   }
 };
 
-// Adds this thread's scores that reach the bound to a list of any block; the count may exceed the list.
-__device__ inline void gather(const Held& held, uint32_t bound, int first, Gathered& to) {
+struct GatherShared {
+  uint32_t warp_sums[kScanWarps];
+  uint32_t start;  // of the block's entries in the list
+};
+
+// Adds the block's scores that reach the bound to a list of any block; the count may exceed the list. One
+// reservation a block: to another block's memory, and all at one place, they would queue.
+__device__ inline void gather(const Held& held, uint32_t bound, int first, GatherShared& shared, Gathered& to) {
   uint32_t hits = 0u;
   if (bound > 0u) {
     hits = reaching_bits(held.v, least_of_key(bound));  // nothing past the length: that is NaN
@@ -82,7 +89,11 @@ __device__ inline void gather(const Held& held, uint32_t bound, int first, Gathe
       hits |= (left >= kVector ? 15u : left > 0 ? (1u << left) - 1u : 0u) << (i * kVector);
     }
   }
-  uint32_t place = reserve(static_cast<uint32_t>(__popc(hits)), to.count);
+  const auto own = static_cast<uint32_t>(__popc(hits));
+  const uint32_t before = block_prefix_sum(own, shared.warp_sums);
+  if (threadIdx.x == kScanThreads - 1) shared.start = atomicAdd(&to.count, before + own);
+  __syncthreads();
+  uint32_t place = shared.start + before;
   const auto add = [&](int bit, float score) {
     if ((hits >> bit & 1u) == 0u) return;
     const int at = first + Held::start(bit / kVector) + bit % kVector;

@@ -24,6 +24,7 @@ constexpr int kShareMin = kShareMax / 4;  // of a row that is cut further than i
 
 struct TopkClusterShared {
   Gathered gathered;
+  GatherShared gather;
   RangeShared range;
   ClusterShared cluster;
   uint2 ends[kClusterMost * kScanWarps];  // smallest and largest maximum of each warp of the cluster
@@ -108,7 +109,7 @@ __global__ void __launch_bounds__(kTopkThreads, 2) topk_cluster_kernel(const __g
   const auto wanted = static_cast<uint32_t>(a.k);
   if (fits) {
     Gathered& all = *of_block(&shared.gathered, 0);
-    gather(held, range.low, first, all);
+    gather(held, range.low, first, shared.gather, all);
     cluster_sync();
     fits = all.count <= kGathered;
   }
