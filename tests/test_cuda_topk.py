@@ -155,10 +155,10 @@ def test_bad_k(k: object) -> None:
 def test_exports_check_k_themselves(k: int) -> None:
     kernels = kernels_for(torch.device("cpu"))
     with pytest.raises(ValueError, match=rf"`k` should be in \[1, 2048\], got {k}"):
-        kernels.topk_workspace(1, 10, k)
+        kernels.topk_workspace(1, 10, k, 1)
     selected, workspace = torch.zeros(1, k, dtype=torch.int32), torch.zeros(1, dtype=torch.int32)
     with pytest.raises(ValueError, match=rf"`k` should be in \[1, 2048\], got {k}"):
-        kernels.topk(torch.zeros(1, 10), torch.zeros(1, dtype=torch.int32), workspace, selected)
+        kernels.topk(torch.zeros(1, 10), torch.zeros(1, dtype=torch.int32), workspace, selected, 1)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,7 @@
-"""Top-k of rows that are filtered by group maxima, and of rows that are cut into parts."""
+"""Top-k of rows that are filtered by group maxima, and of rows that are cut into parts.
+
+Those that a cluster shares on the last level are in test_cuda_topk_cluster.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The CPU emulation of CUDA: collectives, barriers, indices, atomics, and errors for misuse."""
+"""The CPU emulation of CUDA: collectives, barriers, indices, atomics, clusters, and errors for misuse."""
 
 from __future__ import annotations
 
@@ -81,6 +81,37 @@ def test_divergent_collectives_are_errors(probe: Any, mode: int, message: str) -
     with pytest.raises(RuntimeError, match=message):
         probe.misuse(anything, mode, 64, 0)
     probe.misuse(anything, 9, 64, 0)  # the next launch starts clean
+
+
+@pytest.mark.parametrize(("cluster", "blocks"), [(1, 3), (2, 6), (8, 16), (16, 48)])
+def test_blocks_of_a_cluster_reach_each_other(probe: Any, cluster: int, blocks: int) -> None:
+    block = np.arange(blocks)
+    for steps in (0, 1, 5):
+        out = np.full(blocks, -1, np.int32)
+        probe.pass_round(out, cluster, steps)
+        np.testing.assert_array_equal(out, block // cluster * cluster + (block - steps) % cluster)
+
+
+@pytest.mark.parametrize(
+    ("mode", "message"),
+    [
+        (0, r"block \(1, 0, 0\), thread \(0, 0, 0\): .* at kernel end, .* of its cluster is at cluster barrier"),
+        (1, r"block \(0, 0, 0\), thread \(32, 0, 0\): .* at kernel end, .* of its block is at cluster barrier"),
+        (2, r"__cluster_map_shared_rank needs a place in dynamic shared memory and the rank of a block"),
+        (3, r"__cluster_map_shared_rank needs a place in dynamic shared memory and the rank of a block"),
+    ],
+)
+def test_misuse_of_clusters_is_an_error(probe: Any, mode: int, message: str) -> None:
+    anything = np.zeros(1, np.int32)
+    with pytest.raises(RuntimeError, match=message):
+        probe.cluster_misuse(anything, mode)
+    probe.cluster_misuse(anything, 9)  # the next launch starts clean
+
+
+@pytest.mark.parametrize(("blocks", "cluster"), [(4, 0), (4, 3), (34, 17)])
+def test_whole_clusters_only(probe: Any, blocks: int, cluster: int) -> None:
+    with pytest.raises(RuntimeError, match=f"of at most 16 blocks, got {blocks} .* clusters of {cluster}"):
+        probe.pass_round(np.zeros(blocks, np.int32), cluster, 1)
 
 
 def test_launch_limits(probe: Any) -> None:

@@ -137,8 +137,8 @@ def _score(
 
 
 def _selections(device: str) -> Iterator[Launch]:
-    """Rows that are searched whole, filtered and cut into parts; no vector of four starts evenly but in the first."""
-    for columns in (5001, 12001, 20001, 70001):
+    """Rows that are searched whole, filtered, shared by a cluster and cut into parts; only the first is aligned."""
+    for columns in (5001, 12001, 20001, 70001, 270001):
         for what in ("", " plateaus", " equal"):
             for k in (64, 2048):
                 yield f"topk {k} of {columns}{what}", partial(_select, columns, what, k, device)

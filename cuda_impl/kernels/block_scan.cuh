@@ -22,7 +22,7 @@ __device__ inline uint32_t warp_inclusive_sum(uint32_t value) {
 }
 
 // Sum over the threads below this one. Every thread of the block calls it; warp_sums is shared and free
-// again when the call returns.
+// again after the block's next barrier.
 __device__ inline uint32_t block_prefix_sum(uint32_t value, uint32_t (&warp_sums)[kScanWarps]) {
   const int lane = threadIdx.x % 32;
   const int warp = threadIdx.x / 32;
@@ -32,7 +32,6 @@ __device__ inline uint32_t block_prefix_sum(uint32_t value, uint32_t (&warp_sums
   // Each warp scans the warp sums itself: one barrier less than sharing one warp's answer.
   const uint32_t sums = warp_inclusive_sum(lane < kScanWarps ? warp_sums[lane] : 0u);
   const uint32_t below = __shfl_sync(full_warp, sums, warp > 0 ? warp - 1 : 0);
-  __syncthreads();
   return inclusive - value + (warp > 0 ? below : 0u);
 }
 

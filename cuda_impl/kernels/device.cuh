@@ -1,6 +1,7 @@
 // The one header through which kernels reach the machine: a GPU under nvcc, fibers elsewhere.
 //
 //   launch("name", kernel<...>, grid, block, dynamic_shared_bytes, stream, arguments...)
+//   launch("name", kernel<...>, {grid, blocks of a cluster}, ...)
 //   dynamic_shared<T>()   start of the block's dynamic shared memory, 16-byte aligned
 //
 // Both builds keep IEEE float32: nvcc -fmad=false, g++ -ffp-contract=off, no fast-math, no libm.
@@ -27,6 +28,13 @@ template <class T>
 __host__ __device__ constexpr T ceil_divide(T a, T b) {
   return (a + b - 1) / b;
 }
+
+// Blocks to start, every `cluster` neighbours along x together: these meet and share memory (cluster.cuh).
+struct Grid {
+  dim3 blocks;
+  unsigned cluster;
+  Grid(dim3 all, unsigned together = 1) : blocks(all), cluster(together) {}
+};
 
 #if defined(__CUDACC__)
 
@@ -57,18 +65,37 @@ inline Gpu current_gpu() {
   return {10 * major + minor, processors};
 }
 
+// Allows a kernel what it must ask for: much shared memory, clusters of more blocks than every GPU with
+// clusters takes.
+inline void opt_in(const char* name, const void* kernel, std::size_t shared_bytes, unsigned cluster) {
+  constexpr std::size_t bytes_without = 48 * 1024;
+  constexpr unsigned blocks_without = 8;
+  if (shared_bytes > bytes_without) {
+    const auto bytes = static_cast<int>(shared_bytes);
+    check_cuda(name, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
+  }
+  if (cluster > blocks_without) {
+    check_cuda(name, cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1));
+  }
+}
+
 // Starts a kernel on `stream`. An empty grid starts nothing. Throws when the launch is refused.
 template <class... Parameters, class... Arguments>
-void launch(const char* name, void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t shared_bytes,
+void launch(const char* name, void (*kernel)(Parameters...), Grid grid, dim3 block, std::size_t shared_bytes,
             Stream stream, Arguments&&... arguments) {
-  if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
-  constexpr std::size_t without_opt_in = 48 * 1024;
-  if (shared_bytes > without_opt_in) {
-    check_cuda(name, cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                          static_cast<int>(shared_bytes)));
-  }
-  kernel<<<grid, block, shared_bytes, stream>>>(static_cast<Parameters>(std::forward<Arguments>(arguments))...);
-  check_cuda(name, cudaGetLastError());
+  if (grid.blocks.x == 0 || grid.blocks.y == 0 || grid.blocks.z == 0) return;
+  opt_in(name, reinterpret_cast<const void*>(kernel), shared_bytes, grid.cluster);
+  cudaLaunchAttribute together{};
+  together.id = cudaLaunchAttributeClusterDimension;
+  together.val.clusterDim = {grid.cluster, 1, 1};
+  cudaLaunchConfig_t how{};
+  how.gridDim = grid.blocks;
+  how.blockDim = block;
+  how.dynamicSmemBytes = shared_bytes;
+  how.stream = stream;
+  how.attrs = &together;
+  how.numAttrs = grid.cluster > 1 ? 1 : 0;
+  check_cuda(name, cudaLaunchKernelEx(&how, kernel, static_cast<Parameters>(std::forward<Arguments>(arguments))...));
 }
 
 #else
@@ -81,9 +108,10 @@ T* dynamic_shared() {
 }
 
 template <class... Parameters, class... Arguments>
-void launch(const char* name, void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t shared_bytes, Stream,
+void launch(const char* name, void (*kernel)(Parameters...), Grid grid, dim3 block, std::size_t shared_bytes, Stream,
             Arguments&&... arguments) {
-  simt::launch(name, kernel, grid, block, shared_bytes, static_cast<Parameters>(std::forward<Arguments>(arguments))...);
+  simt::launch(name, kernel, grid.blocks, grid.cluster, block, shared_bytes,
+               static_cast<Parameters>(std::forward<Arguments>(arguments))...);
 }
 
 #endif

@@ -55,7 +55,7 @@ __device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t parity) 
       : "memory");
 }
 
-// Reads that end in the order in which they stand here.
+// Reads of shared memory by address.
 __device__ __forceinline__ uint32_t read_word(uint32_t address) {
   uint32_t word;
   asm volatile("ld.shared.b32 %0, [%1];" : "=r"(word) : "r"(address) : "memory");

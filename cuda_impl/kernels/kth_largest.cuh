@@ -8,12 +8,9 @@
 
 #include "block_scan.cuh"
 #include "device.cuh"
+#include "scope.cuh"
 
 namespace dsa {
-
-constexpr int kBinBits = 11;
-constexpr int kBins = 1 << kBinBits;
-constexpr uint32_t kFew = 128;  // keys that are ranked by comparing each with each
 
 // Keys [low, high], of which the `wanted` largest are sought.
 struct Range {
@@ -23,8 +20,8 @@ struct Range {
 };
 
 struct RangeShared {
-  uint32_t histogram[kBins];
-  uint32_t few[kFew];
+  alignas(16) uint32_t histogram[BlockScope::kBins];
+  uint32_t few[BlockScope::kFew];
   uint32_t few_count;
   uint32_t warp_sums[kScanWarps];
   uint32_t bin;
@@ -32,47 +29,50 @@ struct RangeShared {
   uint32_t wanted;
 };
 
-// Narrows to the bin that holds the last wanted key; returns how many keys it holds. The source has at
-// least `range.wanted` keys in the range.
-template <class Source>
-__device__ inline uint32_t narrow(const Source& source, Range& range, RangeShared& shared) {
+// Narrows to the bin that holds the last wanted key; returns how many keys it holds. The sources of all
+// blocks of the scope have at least `range.wanted` keys in the range, which is the same for all. The scope's
+// bins are zero, and again after.
+template <class Source, class Scope>
+__device__ inline uint32_t narrow(const Source& source, Range& range, RangeShared& shared, Scope& scope) {
   const int used = 32 - __clz(static_cast<int>(range.high - range.low));
-  const int shift = used > kBinBits ? used - kBinBits : 0;
-  for (int bin = threadIdx.x; bin < kBins; bin += kScanThreads) shared.histogram[bin] = 0u;
-  __syncthreads();
+  const int shift = used > Scope::kBinBits ? used - Scope::kBinBits : 0;
 
-  // A run of equal bins costs one atomic: plateaus of equal scores are normal after relu, and would
-  // otherwise queue every thread at one address.
-  uint32_t run_bin = 0u;
-  uint32_t run = 0u;
-  source.visit([&](uint32_t key, int) {
-    if (key < range.low || key > range.high) return;
-    const uint32_t bin = (key - range.low) >> shift;
-    if (bin != run_bin && run > 0u) {
-      atomicAdd(&shared.histogram[run_bin], run);
-      run = 0u;
-    }
-    run_bin = bin;
-    ++run;
-  });
-  if (run > 0u) atomicAdd(&shared.histogram[run_bin], run);
-  __syncthreads();
+  if constexpr (Source::kRuns) {
+    // A run of equal bins costs one atomic: plateaus of equal scores are normal after relu, and would
+    // otherwise queue every thread at one address.
+    uint32_t run_bin = 0u;
+    uint32_t run = 0u;
+    source.visit([&](uint32_t key, int) {
+      if (key < range.low || key > range.high) return;
+      const uint32_t bin = (key - range.low) >> shift;
+      if (bin != run_bin && run > 0u) {
+        scope.add(run_bin, run);
+        run = 0u;
+      }
+      run_bin = bin;
+      ++run;
+    });
+    if (run > 0u) scope.add(run_bin, run);
+  } else {
+    source.visit([&](uint32_t key, int) {
+      if (key >= range.low && key <= range.high) scope.add((key - range.low) >> shift, 1u);
+    });
+  }
 
   // Thread t owns kOwn neighbouring bins, t = 0 the best; exactly one thread finds the bin in which
   // the running count reaches what is wanted.
-  constexpr int kOwn = kBins / kScanThreads;
+  constexpr int kOwn = Scope::kOwn;
   uint32_t count[kOwn];
+  scope.collect(count);
   uint32_t own = 0u;
 #pragma unroll
-  for (int i = 0; i < kOwn; ++i) {
-    count[i] = shared.histogram[kBins - 1 - (threadIdx.x * kOwn + i)];
-    own += count[i];
-  }
+  for (int i = 0; i < kOwn; ++i) own += count[i];
   uint32_t before = block_prefix_sum(own, shared.warp_sums);
+  if (threadIdx.x == 0) shared.few_count = 0u;
 #pragma unroll
   for (int i = 0; i < kOwn; ++i) {
     if (before < range.wanted && range.wanted <= before + count[i]) {
-      shared.bin = kBins - 1 - (threadIdx.x * kOwn + i);
+      shared.bin = Scope::kBins - 1 - (threadIdx.x * kOwn + i);
       shared.inside = count[i];
       shared.wanted = range.wanted - before;
     }
@@ -85,15 +85,13 @@ __device__ inline uint32_t narrow(const Source& source, Range& range, RangeShare
 }
 
 // The key itself, and how many of its equals belong to the wanted: a range of one key. Called by every
-// thread of the block; all of the source's keys in the range count.
-template <class Source>
-__device__ inline Range kth_largest(const Source& source, Range range, RangeShared& shared) {
-  uint32_t inside = kFew + 1u;
-  while (range.low < range.high && inside > kFew) inside = narrow(source, range, shared);
-  if (range.low == range.high) return range;
+// thread of the scope; all of the sources' keys in the range count.
+template <class Source, class Scope>
+__device__ inline Range kth_largest(const Source& source, Range range, RangeShared& shared, Scope& scope) {
+  uint32_t inside = ~0u;
+  while (range.low < range.high && inside > Scope::kFew) inside = narrow(source, range, shared, scope);
+  if (Scope::kFew == 0u || range.low == range.high) return range;
 
-  if (threadIdx.x == 0) shared.few_count = 0u;
-  __syncthreads();
   source.visit([&](uint32_t key, int) {
     if (key >= range.low && key <= range.high) shared.few[atomicAdd(&shared.few_count, 1u)] = key;
   });

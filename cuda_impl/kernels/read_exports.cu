@@ -8,6 +8,8 @@
 #include "score_hopper.cuh"
 #include "score_mma.cuh"
 #include "topk.cuh"
+#include "topk_cluster.cuh"
+#include "topk_plan.cuh"
 
 namespace dsa {
 
@@ -96,20 +98,34 @@ void check_k(int64_t k) {
   TVM_FFI_CHECK(k >= 1 && k <= kTopkMax, ValueError) << "`k` should be in [1, " << kTopkMax << "], got " << k;
 }
 
-// Words that `topk` needs beside its output.
-int64_t topk_workspace(int64_t rows, int64_t columns, int64_t k) {
-  check_k(k);
-  return TopkPlan(rows, columns, k).words;
+void check_blocks(int64_t blocks) {
+  TVM_FFI_CHECK(blocks >= 1 && blocks <= kClusterMost && (blocks & (blocks - 1)) == 0, ValueError)
+      << "`blocks` should be a power of two in [1, " << kClusterMost << "], got " << blocks;
 }
 
-void topk(TensorView scores, TensorView lengths, TensorView workspace, TensorView selected) {
+// The most blocks that may share a row on the device of `scores`: 1 if it has no clusters.
+int64_t topk_blocks(TensorView scores) {
+  const OnDevice on(scores);
+  return topk_cluster_blocks();
+}
+
+// Words that `topk` needs beside its output.
+int64_t topk_workspace(int64_t rows, int64_t columns, int64_t k, int64_t blocks) {
+  check_k(k);
+  check_blocks(blocks);
+  return TopkPlan(rows, columns, k, blocks).words;
+}
+
+// At most `blocks` blocks share a row; no more than `topk_blocks` can.
+void topk(TensorView scores, TensorView lengths, TensorView workspace, TensorView selected, int64_t blocks) {
   const auto* values = data<const float>("scores", scores, f32, {any_size, any_size});
   const int64_t rows = scores.size(0);
   const auto* visible = data<const int32_t>("lengths", lengths, i32, {rows});
   auto* out = data<int32_t>("selected", selected, i32, {rows, any_size});
   const int64_t k = selected.size(1);
   check_k(k);
-  const TopkPlan plan(rows, scores.size(1), k);
+  check_blocks(blocks);
+  const TopkPlan plan(rows, scores.size(1), k, blocks);
   auto* free = data<int32_t>("workspace", workspace, i32, {plan.words});
   OnDevice on(scores);
   TopkArguments a{visible, {}, 0, static_cast<int>(k)};
@@ -122,6 +138,12 @@ void topk(TensorView scores, TensorView lengths, TensorView workspace, TensorVie
     const bool last = a.levels + 1 == plan.levels;
     level.best_scores = last ? nullptr : reinterpret_cast<float*>(free);
     level.best_indices = last ? out : free + kept;
+    if (last && plan.cluster > 1) {
+      const Grid grid(grid_of("scores", rows * plan.cluster), static_cast<unsigned>(plan.cluster));
+      launch("topk (cluster)", topk_cluster_kernel, grid, dim3(kTopkThreads), sizeof(TopkClusterShared), on.stream,
+             level, a);
+      return;
+    }
     launch("topk", topk_kernel, grid_of("scores", rows * level.parts), dim3(kTopkThreads), sizeof(TopkShared),
            on.stream, level, a);
     level.scores = level.best_scores;
@@ -138,4 +160,5 @@ TVM_FFI_DLL_EXPORT_TYPED_FUNC(paged_scores_fp8, dsa::paged_scores<dsa::Fp8>);
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(paged_scores_bf16, dsa::paged_scores<dsa::Bf16>);
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(paged_scores_fp4, dsa::paged_scores<dsa::Fp4>);
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(topk, dsa::topk);
+TVM_FFI_DLL_EXPORT_TYPED_FUNC(topk_blocks, dsa::topk_blocks);
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(topk_workspace, dsa::topk_workspace);

@@ -13,6 +13,8 @@ constexpr int kVector = 4;  // consecutive scores a thread reads at once
 constexpr int kBatch = 4;   // reads of a thread that are under way together
 
 struct ScoreRow {
+  static constexpr bool kRuns = true;  // a thread may meet many equal keys in a row
+
   const float* scores;
   int length;
 

@@ -30,6 +30,7 @@ def topk(scores: torch.Tensor, lengths: torch.Tensor, k: int) -> torch.Tensor:
     check_range("topk", "lengths", lengths, 0, sizes["n"] + 1)
     selected = lengths.new_empty(sizes["rows"], k)
     kernels = kernels_for(scores.device)
-    workspace = lengths.new_empty(kernels.topk_workspace(sizes["rows"], sizes["n"], k))
-    kernels.topk(scores, lengths, workspace, selected)
+    blocks = kernels.topk_blocks(scores)
+    workspace = lengths.new_empty(kernels.topk_workspace(sizes["rows"], sizes["n"], k, blocks))
+    kernels.topk(scores, lengths, workspace, selected, blocks)
     return selected

@@ -1,4 +1,4 @@
-// Warp and block collectives. Every lane of the warp must take part: the mask is 0xffffffff.
+// Warp, block and cluster collectives. Every lane of the warp must take part: the mask is 0xffffffff.
 #pragma once
 
 #include <cstdint>
@@ -59,6 +59,36 @@ inline void __syncthreads(DSA_SIMT_CALLER) {
   const unsigned lane = dsa::simt::lane_at(frame);
   dsa::simt::arrive_block(warp, lane, DSA_SIMT_SITE(syncthreads));
   dsa::simt::next_thread(warp, lane);
+}
+
+// Nobody is held up where a thread arrives; all blocks of the cluster meet where it waits.
+inline void __cluster_barrier_arrive() {}
+inline void __cluster_barrier_arrive_relaxed() {}
+
+inline void __cluster_barrier_wait(DSA_SIMT_CALLER) {
+  const auto frame = dsa::simt::frame_address();
+  dsa::simt::Warp& warp = dsa::simt::warp_at(frame);
+  const unsigned lane = dsa::simt::lane_at(frame);
+  dsa::simt::arrive_cluster(warp, lane, DSA_SIMT_SITE(cluster));
+  dsa::simt::next_of_cluster(warp, lane);
+}
+
+inline unsigned __clusterRelativeBlockRank() { return dsa::simt::this_warp().block->rank; }
+
+inline unsigned __clusterSizeInBlocks() {
+  return static_cast<unsigned>(dsa::simt::this_warp().block->launch->cluster.size());
+}
+
+// The same place in the dynamic shared memory of another block of the cluster.
+inline void* __cluster_map_shared_rank(const void* place, unsigned rank) {
+  const dsa::simt::Block& block = *dsa::simt::this_warp().block;
+  const std::size_t at = reinterpret_cast<std::uintptr_t>(place) - reinterpret_cast<std::uintptr_t>(block.shared);
+  const auto& cluster = block.launch->cluster;
+  if (at >= block.shared_bytes || rank >= cluster.size()) [[unlikely]] {
+    dsa::simt::fail(dsa::simt::this_warp(), dsa::simt::this_lane(),
+                    "__cluster_map_shared_rank needs a place in dynamic shared memory and the rank of a block");
+  }
+  return cluster[rank].shared + at;
 }
 
 inline void __syncwarp(unsigned mask = 0xffffffffu, DSA_SIMT_CALLER) {

@@ -27,7 +27,7 @@ inline constexpr std::size_t stack_bytes = std::size_t{1} << 17;
 inline constexpr std::size_t region_bytes = stack_bytes * warp_size;
 
 // A place in the source where threads meet. `exited` is the place of a thread that has returned.
-enum class Meeting : std::uint32_t { exited, syncthreads, syncwarp, shuffle, vote, reduce };
+enum class Meeting : std::uint32_t { exited, cluster, syncthreads, syncwarp, shuffle, vote, reduce };
 
 struct Site {
   const char* file;
@@ -37,6 +37,7 @@ struct Site {
 };
 
 struct Block;
+struct Launch;
 
 struct Warp {
   Context lanes[warp_size];
@@ -51,15 +52,25 @@ struct Warp {
 };
 
 struct Block {
+  Launch* launch;
+  uint3 index;
+  unsigned rank;  // in its cluster
+  Site site;
+  Warp* const* warps;
+  unsigned char* shared;
+  std::size_t shared_bytes;
+};
+
+// A grid that is being run, and its blocks that are on their way: one cluster, which is a single block
+// unless the launch asks for more.
+struct Launch {
   const char* kernel;
   void (*invoke)(const void*);
   const void* arguments;
   dim3 grid, shape;
-  uint3 index;
   unsigned threads;
+  std::vector<Block> cluster;
   Site site;
-  Warp* const* warps;
-  unsigned char* shared;
   Context host;
   std::string error;
 };

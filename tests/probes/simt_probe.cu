@@ -1,5 +1,6 @@
-// Kernels that exercise the emulator itself: each collective, barriers, indices, and misuse.
+// Kernels that exercise the emulator itself: each collective, barriers, indices, clusters, and misuse.
 #include "binding.cuh"
+#include "cluster.cuh"
 
 namespace dsa {
 namespace {
@@ -129,6 +130,33 @@ __global__ void poison_kernel(int* out) {
   dynamic_shared<int>()[threadIdx.x] = 0;
 }
 
+// Blocks pass numbers round their cluster: out[block] = what came from `steps` blocks before it.
+__global__ void round_kernel(int* out, int steps) {
+  struct Shared {
+    int value[2];
+  };
+  Shared* shared = dynamic_shared<Shared>();
+  const unsigned rank = cluster_rank(), blocks = cluster_blocks();
+  if (threadIdx.x == 0) shared->value[0] = static_cast<int>(blockIdx.x);
+  cluster_sync();
+  for (int step = 0; step < steps; ++step) {
+    const int now = step % 2;
+    if (threadIdx.x == 37) of_block(shared, (rank + 1) % blocks)->value[1 - now] = shared->value[now];
+    __syncthreads();
+    cluster_sync();
+  }
+  if (threadIdx.x == 63) out[blockIdx.x] = shared->value[steps % 2];
+}
+
+__global__ void cluster_misuse_kernel(int mode) {
+  int* shared = dynamic_shared<int>();
+  if (mode == 0 && cluster_rank() == 1) return;  // a block leaves before its cluster meets
+  if (mode == 1 && threadIdx.x / 32 == 1) return;  // a warp does
+  if (mode == 2) of_block(&mode, 0);  // no shared memory
+  if (mode == 3) of_block(shared, 2);  // no such block
+  cluster_sync();
+}
+
 __global__ void rsqrt_kernel(const float* x, float* out, int64_t n) {
   const int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (i < n) out[i] = __frsqrt_rn(x[i]);
@@ -191,6 +219,18 @@ void poison(TensorView out) {
   launch("poison", poison_kernel, dim3(2), dim3(32), 128, on.stream, data<int>("out", out, i32, {32}));
 }
 
+void pass_round(TensorView out, int64_t cluster, int64_t steps) {
+  const OnDevice on(out);
+  const Grid grid(dim3(static_cast<unsigned>(out.size(0))), static_cast<unsigned>(cluster));
+  launch("round", round_kernel, grid, dim3(64), 8, on.stream, data<int>("out", out, i32, {any_size}),
+         static_cast<int>(steps));
+}
+
+void cluster_misuse(TensorView any, int64_t mode) {
+  const OnDevice on(any);
+  launch("cluster_misuse", cluster_misuse_kernel, Grid(dim3(4), 2), dim3(64), 4, on.stream, static_cast<int>(mode));
+}
+
 void rsqrt(TensorView x, TensorView out) {
   const OnDevice on(x);
   const int64_t n = x.size(0);
@@ -215,5 +255,7 @@ TVM_FFI_DLL_EXPORT_TYPED_FUNC(early_warp, dsa::early_warp);
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(misuse, dsa::misuse);
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(deep, dsa::deep);
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(poison, dsa::poison);
+TVM_FFI_DLL_EXPORT_TYPED_FUNC(pass_round, dsa::pass_round);
+TVM_FFI_DLL_EXPORT_TYPED_FUNC(cluster_misuse, dsa::cluster_misuse);
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(rsqrt, dsa::rsqrt);
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(bits, dsa::bits);

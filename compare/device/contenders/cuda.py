@@ -41,6 +41,7 @@ def store(batch: StoreBatch) -> Callable[[], object]:
 def select(batch: SelectBatch) -> Callable[[], object]:
     """Exact top-k in index order."""
     kernels = kernels_for(batch.scores.device)
-    words = kernels.topk_workspace(*batch.scores.shape, batch.k)
+    blocks = kernels.topk_blocks(batch.scores)
+    words = kernels.topk_workspace(*batch.scores.shape, batch.k, blocks)
     tensors = (batch.scores, batch.lengths, batch.lengths.new_empty(words), batch.selected)
-    return lambda: kernels.topk(*tensors)
+    return lambda: kernels.topk(*tensors, blocks)
