@@ -3,32 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
-from dsa_crosscheck.compare.call import CandidateFault
 from dsa_crosscheck.compare.candidates.protocol import FUSED, STAGES, offers
 from dsa_crosscheck.compare.census import tie_census
-from dsa_crosscheck.compare.chance import chance_note
-from dsa_crosscheck.compare.comparable import CacheDescription, describe, disagreement
-from dsa_crosscheck.compare.declared import declared_model, implied_model
-from dsa_crosscheck.compare.diagnosis.evidence import Evidence
-from dsa_crosscheck.compare.diagnosis.explanation import Explanation
+from dsa_crosscheck.compare.declared import declared_model
 from dsa_crosscheck.compare.environment import environment
-from dsa_crosscheck.compare.noise import calc_diff, cosine, format_noise, mean_and_worst, overlaps
+from dsa_crosscheck.compare.noise import format_noise
 from dsa_crosscheck.compare.physical import returned_kind
 from dsa_crosscheck.compare.repeatability.budget import REPEATS
 from dsa_crosscheck.compare.repeatability.check import check_repeatability
-from dsa_crosscheck.compare.report import Report, Selection
+from dsa_crosscheck.compare.report import Report
+from dsa_crosscheck.compare.run import Run
 from dsa_crosscheck.compare.setup import Setup
-from dsa_crosscheck.compare.stage_result import StageResult
-from dsa_crosscheck.compare.stages import CHECKS, Outputs
-from dsa_crosscheck.compare.stages.run import END_TO_END, judge_fused, run_fused
-from dsa_crosscheck.compare.stages.scores import score_call, visible
-from dsa_crosscheck.compare.stages.selection import SelectionOutcome, judge_selection, select_call
-from dsa_crosscheck.compare.verdict import Verdict, overall
+from dsa_crosscheck.compare.verdict import overall
 from dsa_crosscheck.reference.conventions import Conventions
 from dsa_crosscheck.reference.inputs import Inputs
 from dsa_crosscheck.reference.models import model
@@ -69,19 +57,47 @@ def crosscheck(
         raise ValueError(f"`crosscheck(repeat=...)` should not be negative, got {repeat}")
     if max_mismatches < 0:
         raise ValueError(f"`crosscheck(max_mismatches=...)` should not be negative, got {max_mismatches}")
-    offered = tuple(stage for stage in STAGES if offers(candidate, stage))
-    if not offered and not offers(candidate, FUSED):
+    if not any(offers(candidate, method) for method in (*STAGES, FUSED)):
         raise ValueError(
             f"`crosscheck(candidate=...)` should have at least one of {(*STAGES, FUSED)}, got {candidate!r}"
         )
     returned_kind(candidate)
     conventions = _conventions(candidate, preset)
-    rules = model(bound) if bound else declared_model(candidate, conventions)
-    run = _Run(candidate, Setup(inputs, conventions, rules), offered, max_mismatches, progress)
+    setup = Setup(inputs, conventions, model(bound) if bound else declared_model(candidate, conventions))
+    return crosscheck_setup(
+        setup,
+        candidate,
+        judge_as_implied=not bound,
+        max_mismatches=max_mismatches,
+        repeat=repeat,
+        explain=explain,
+        case=case,
+        replay=replay,
+        progress=progress,
+    )
+
+
+def crosscheck_setup(
+    setup: Setup,
+    candidate: Any,
+    *,
+    judge_as_implied: bool = True,
+    max_mismatches: int = 20,
+    repeat: int = REPEATS,
+    explain: bool = True,
+    case: dict[str, object] | None = None,
+    replay: str = "",
+    progress: Callable[[str], None] = lambda stage: None,
+) -> Report:
+    """``crosscheck`` with a setup that may serve several candidates, so that the reference runs once for all.
+
+    ``judge_as_implied``: note how scores stand under the conventions' own model, where ``setup`` has another.
+    """
+    run = Run(candidate, setup, max_mismatches, progress)
     selection = None
     if not run.refused():
         run.stages()
-        if not bound:
+        if judge_as_implied:
             run.judge_as_implied()
         selection = run.end_to_end()
         if repeat:
@@ -92,9 +108,9 @@ def crosscheck(
     explanation = run.explanation() if explain and verdict.failed else None
     return Report(
         candidate=candidate.name,
-        conventions=_name_of(conventions),
+        conventions=_name_of(setup.conventions),
         case=case or {},
-        bound=rules.name,
+        bound=setup.model.name,
         verdict=verdict,
         first_fault=next((r.stage for r in run.results if r.verdict.failed), None),
         stages=tuple(run.results),
@@ -102,130 +118,12 @@ def crosscheck(
         noise=noise,
         error=run.error(),
         environment=environment(),
-        not_offered=tuple(stage for stage in STAGES if stage not in offered),
+        not_offered=tuple(stage for stage in STAGES if stage not in run.offered),
         replay=replay,
         notes=tuple(run.notes),
         census=tie_census(run.setup),
         explanation=explanation,
     )
-
-
-class _Run:
-    """State of one cross-check: what the candidate produced, to be chained end to end."""
-
-    def __init__(
-        self,
-        candidate: Any,
-        setup: Setup,
-        offered: tuple[str, ...],
-        max_mismatches: int,
-        progress: Callable[[str], None],
-    ) -> None:
-        self.candidate = candidate
-        self.setup = setup
-        self.offered = offered
-        self.max_mismatches = max_mismatches
-        self.progress = progress
-        self.results: list[StageResult] = []
-        self.notes: list[str] = []
-        self.outputs: dict[str, Outputs] = {}
-        self.shown: dict[str, np.ndarray] | None = None
-
-    def refused(self) -> bool:
-        """Whether the cache that the candidate declares, if any, is not the one that it would be given."""
-        declared = getattr(self.candidate, "cache", None)
-        if not isinstance(declared, CacheDescription):
-            return False
-        note = disagreement(describe(self.setup), declared)
-        if note:
-            self.results.append(StageResult("cache", Verdict.REFUSED, 0, 0, note=note))
-        return bool(note)
-
-    def stages(self) -> None:
-        """Every offered stage on the reference's inputs."""
-        for stage in self.offered:
-            self.progress(stage)
-            try:
-                self.outputs[stage] = CHECKS[stage].run(self.candidate, self.setup)
-            except CandidateFault as fault:
-                self.results.append(StageResult(stage, fault.verdict, 0, 0, note=str(fault)))
-            else:
-                self.results += CHECKS[stage].judge(self.outputs[stage], self.setup)
-
-    def judge_as_implied(self) -> None:
-        """Note how the scores stand under the model that the conventions imply, where another was declared."""
-        implied = implied_model(self.setup.conventions)
-        if "score" not in self.outputs or self.setup.model == implied:
-            return
-        other = replace(self.setup, model=implied, fed=self.setup.fed or self.setup)
-        (line,) = CHECKS["score"].judge(self.outputs["score"], other)
-        if line.factor is not None:
-            self.notes.append(
-                f"the candidate declares {self.setup.model.name}; its scores reach {line.factor:.3g} times the bound "
-                f"of {implied.name}, which the conventions imply"
-            )
-
-    def error(self) -> dict[str, float]:
-        """Global measures of the candidate's scores, for comparison with other tools; they decide nothing."""
-        if "score" not in self.outputs:
-            return {}
-        (got,) = self.outputs["score"]
-        seen = visible(self.setup.trace.lengths, got.shape[1])
-        with np.errstate(over="ignore", invalid="ignore"):
-            mine, theirs = self.setup.shared_scores[0].values[seen], got[seen]
-            return {"calc_diff": calc_diff(theirs, mine), "cosine": cosine(theirs, mine)}
-
-    def end_to_end(self) -> Selection | None:
-        """The candidate's ``run``, or its own stages chained; None when it does not select."""
-        fused = offers(self.candidate, FUSED)
-        if not fused and "select" not in self.offered:
-            return None
-        self.progress(END_TO_END)
-        setup = self.setup
-        lengths, topk = setup.trace.lengths, setup.inputs.geometry.topk
-        try:
-            if fused:
-                self.shown = run_fused(self.candidate, setup)
-                lines, outcome = judge_fused(self.shown, setup, self.max_mismatches)
-                self.results += lines
-            else:
-                outcome = self._chain()
-        except CandidateFault as fault:
-            self.results.append(StageResult(END_TO_END, fault.verdict, 0, 0, note=str(fault)))
-            return Selection(0.0, 0.0, fault.verdict)
-        self.results.append(outcome.result)
-        shared = overlaps(outcome.selection, setup.trace.selection, lengths, topk)
-        note = chance_note(shared, lengths, topk)
-        self.notes += [note] if note else []
-        certificate = outcome.certificate
-        return Selection(
-            *mean_and_worst(shared),
-            outcome.result.verdict,
-            outcome.result.factor,
-            certificate.swaps,
-            certificate.swap_count,
-        )
-
-    def explanation(self) -> Explanation | None:
-        """Why it failed."""
-        from dsa_crosscheck.compare.diagnosis.explain import explain
-
-        self.progress("diagnosis")
-        return explain(self.candidate, self.setup, Evidence(self.outputs, tuple(self.results), self.shown))
-
-    def _chain(self) -> SelectionOutcome:
-        """Each stage on what the candidate's own stage before it made."""
-        setup = self.setup
-        cache, codes, weights = setup.scorer_input
-        _, cache = self.outputs.get("store_keys", (None, cache))
-        codes, weights = self.outputs.get("encode_query", (codes, weights))
-        scores, bound = setup.judge(cache, codes, weights)
-        with np.errstate(over="ignore"):  # scores of a wrong candidate's bytes can be anything
-            own = scores.values.astype(np.float32)
-        if "score" in self.offered:
-            own = score_call(self.candidate, setup, cache, codes, weights)
-        got = select_call(self.candidate, setup, own)
-        return judge_selection(END_TO_END, got, setup, scores.values, bound, self.max_mismatches)
 
 
 def _conventions(candidate: Any, choice: str | Conventions | None) -> Conventions:

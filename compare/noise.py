@@ -13,7 +13,7 @@ import numpy as np
 from dsa_crosscheck.compare.setup import Setup
 from dsa_crosscheck.compare.stages.scores import visible
 from dsa_crosscheck.reference.select import select
-from dsa_crosscheck.reference.trace import exact_scores, without_rounding
+from dsa_crosscheck.reference.trace import without_rounding
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Noise:
 def format_noise(setup: Setup) -> Noise:
     """The conventions' own selection and scores against exact float64 mathematics."""
     lengths, topk = setup.trace.lengths, setup.inputs.geometry.topk
-    exact = exact_scores(setup.inputs, setup.conventions).values
+    exact = setup.exact_scores.values
     ideal = select(exact, lengths, topk, without_rounding(setup.conventions))
     overlap = overlaps(setup.trace.selection, ideal, lengths, topk)
     seen = visible(lengths, exact.shape[1])

@@ -20,7 +20,7 @@ from dsa_crosscheck.reference.quantise import quantise
 from dsa_crosscheck.reference.query import query_values
 from dsa_crosscheck.reference.score import Scores
 from dsa_crosscheck.reference.score_bound import KeySizes, score_bound
-from dsa_crosscheck.reference.trace import Trace, score_cache
+from dsa_crosscheck.reference.trace import Trace, exact_scores, score_cache
 
 NORM_BLOCK = 8192
 
@@ -75,6 +75,11 @@ class Setup:
         """Bounds along the query path."""
         i = self.inputs
         return query_bound(i.query, self.trace.query, i.rope_table, i.query_positions, self.conventions, self.model)
+
+    @cached_property
+    def exact_scores(self) -> Scores:
+        """Scores of the inputs with no rounding anywhere."""
+        return exact_scores(self.inputs, self.conventions)
 
     @property
     def scorer_input(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

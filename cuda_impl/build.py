@@ -86,21 +86,22 @@ def load_emulated(sources: Sequence[Path] | None = None) -> tvm_ffi.Module:
     return _load(emulated_library(sources))
 
 
-def compile_cuda(arch: str, directory: Path) -> list[Path]:
-    """Compiles every translation unit with nvcc for ``arch`` (such as ``sm_90``) into ``directory``.
+def compile_cuda(architectures: Sequence[str], directory: Path) -> list[Path]:
+    """Compiles every translation unit with nvcc for ``architectures`` (such as ``sm_90``) into ``directory``.
 
-    Needs the CUDA toolkit but no GPU. Returns one object file a source. Raises ``BuildError`` when
-    nvcc is not found (on ``PATH`` or under ``$CUDA_HOME``) or reports an error.
+    Needs the CUDA toolkit but no GPU. Returns one object file a source, with the code of every
+    architecture: what is for the host is compiled once. Raises ``BuildError`` when nvcc is not found
+    (on ``PATH`` or under ``$CUDA_HOME``) or reports an error.
     """
     import tvm_ffi.libinfo
 
     compiler = str(nvcc())
     includes = [f"-I{path}" for path in tvm_ffi.libinfo.include_paths()]
+    targets = [target_flag(arch) for arch in architectures]
     objects = []
     for unit in translation_units():
-        output = directory / f"{unit.stem}.{arch}.o"
-        command = [compiler, *CUDA_FLAGS, target_flag(arch), *includes, "-c", str(unit), "-o", str(output)]
-        _run(command)
+        output = directory / f"{unit.stem}.o"
+        _run([compiler, *CUDA_FLAGS, *targets, *includes, "-c", str(unit), "-o", str(output)])
         objects.append(output)
     return objects
 
@@ -247,7 +248,7 @@ def _lock(path: Path) -> Iterator[None]:
 
 
 if __name__ == "__main__":
-    for target in sys.argv[1:] or CUDA_ARCHITECTURES:
-        with tempfile.TemporaryDirectory() as folder:
-            made = compile_cuda(target, Path(folder))
-            print(f"{target}: {len(made)} translation units compile")
+    wanted = sys.argv[1:] or CUDA_ARCHITECTURES
+    with tempfile.TemporaryDirectory() as folder:
+        made = compile_cuda(wanted, Path(folder))
+        print(f"{', '.join(wanted)}: {len(made)} translation units compile")

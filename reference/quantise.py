@@ -8,6 +8,7 @@ float64 cast to 8 bits would round twice.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
@@ -82,13 +83,9 @@ def encode(x: np.ndarray, spec: Format, ties: str) -> np.ndarray:
 
     ``ties``: a value midway between two codes goes to the ``even`` one or ``toward-zero``.
     """
-    magnitude = np.abs(x)
-    midpoints = code_midpoints(spec).astype(np.float32)
-    code = np.searchsorted(midpoints, magnitude, side="left").astype(np.uint8)
-    if ties == "even":
-        # At a tie `code` is the lower neighbour; an odd one moves up to the even one.
-        tied = (code < midpoints.size) & (midpoints[np.minimum(code, midpoints.size - 1)] == magnitude)
-        code += (tied & (code & 1 == 1)).astype(np.uint8)
+    bits = np.ascontiguousarray(x, dtype=np.float32).view(np.uint32)
+    upper = (bits >> np.uint32(15)) & np.uint32(0xFFFE)
+    code = _codes_of_sizes(spec, ties)[upper | ((bits & np.uint32(0xFFFF)) != 0)]
     sign = np.signbit(x).astype(np.uint8) << np.uint8(spec.bits - 1)
     # Toward-zero encoders count thresholds and sign only what is left; 0x80 is NaN in e4m3fnuz.
     unsigned_zero = ties == "toward-zero" or (1 << (spec.bits - 1)) in spec.nan_codes
@@ -98,6 +95,23 @@ def encode(x: np.ndarray, spec: Format, ties: str) -> np.ndarray:
         if not spec.nan_codes:
             raise ValueError(f"`encode(x=...)` should hold no NaN for {spec.name}, which has no code for it")
         code[nan] = spec.nan_codes[0]
+    return code
+
+
+@cache
+def _codes_of_sizes(spec: Format, ties: str) -> np.ndarray:
+    """Codes (uint8 [65536]) of magnitudes by the upper 15 bits of a float32's size and whether a lower one is set.
+
+    These decide: a midpoint of codes of at most 8 bits has none of the lower 16 bits.
+    """
+    upper = np.arange(1 << 15, dtype=np.uint32) << np.uint32(16)
+    magnitude = np.stack([upper, upper | np.uint32(1)], axis=1).reshape(-1).view(np.float32)
+    midpoints = code_midpoints(spec).astype(np.float32)
+    code = np.searchsorted(midpoints, magnitude, side="left").astype(np.uint8)
+    if ties == "even":
+        # At a tie `code` is the lower neighbour; an odd one moves up to the even one.
+        tied = (code < midpoints.size) & (midpoints[np.minimum(code, midpoints.size - 1)] == magnitude)
+        code += (tied & (code & 1 == 1)).astype(np.uint8)
     return code
 
 

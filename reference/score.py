@@ -41,7 +41,7 @@ def score(
     """Scores of every row against the first ``lengths[row]`` keys of its request.
 
     ``query`` float64 [rows, heads, head_dim], ``weights`` float64 [rows, heads]. Peak temporaries
-    are ROW_BLOCK x heads x KEY_BLOCK and do not grow with the number of keys. NaN propagates
+    are at most ROW_BLOCK x heads x KEY_BLOCK and do not grow with the number of keys. NaN propagates
     (relu(NaN) is NaN). ``rounding`` as ``Conventions.score_rounding``. Rows of length 0 and no rows
     at all are legal. ``ValueError`` for a negative length or an unknown rounding.
     """
@@ -54,27 +54,37 @@ def score(
     magnitude = np.zeros((lengths.size, width))
     for request in np.unique(request_of_row):
         rows = np.flatnonzero(request_of_row == request)
+        shape = (_row_block(rows.size), KEY_BLOCK)
         for start in range(0, int(lengths[rows].max()), KEY_BLOCK):
             stop = min(start + KEY_BLOCK, int(lengths[rows].max()))
             block = keys.block(int(request), start, stop)
             live = rows[lengths[rows] > start]
             for first in range(0, live.size, ROW_BLOCK):
                 some = live[first : first + ROW_BLOCK]
-                got, size = _score_padded(query[some], weights[some], block, relu, rounding)
+                got, size = _score_padded(query[some], weights[some], block, shape, relu, rounding)
                 seen = np.arange(start, stop)[None, :] < lengths[some, None]
                 values[some, start:stop] = np.where(seen, got, -np.inf)
                 magnitude[some, start:stop] = np.where(seen, size, 0.0)
     return Scores(values, magnitude)
 
 
+def _row_block(rows: int) -> int:
+    """Rows that a request's blocks are padded to: a power of two, so that JAX compiles for a few shapes.
+
+    It is the same for all of a request's blocks, and they have ``KEY_BLOCK`` keys: in arrays of another
+    shape, the order of a sum may be another, and equal keys would no longer tie.
+    """
+    return min(1 << (rows - 1).bit_length(), ROW_BLOCK)
+
+
 def _score_padded(
-    query: np.ndarray, weights: np.ndarray, block: np.ndarray, relu: bool, rounding: str
+    query: np.ndarray, weights: np.ndarray, block: np.ndarray, shape: tuple[int, int], relu: bool, rounding: str
 ) -> tuple[np.ndarray, np.ndarray]:
-    """One block, padded to fixed shapes so that JAX compiles once."""
+    """One block, padded to ``shape``, its rows and keys."""
     rows, count = query.shape[0], block.shape[0]
-    query = np.pad(query, ((0, ROW_BLOCK - rows), (0, 0), (0, 0)))
-    weights = np.pad(weights, ((0, ROW_BLOCK - rows), (0, 0)))
-    block = np.pad(block, ((0, KEY_BLOCK - count), (0, 0)))
+    query = np.pad(query, ((0, shape[0] - rows), (0, 0), (0, 0)))
+    weights = np.pad(weights, ((0, shape[0] - rows), (0, 0)))
+    block = np.pad(block, ((0, shape[1] - count), (0, 0)))
     values, magnitude = _score_block(query, weights, block, relu=relu, chain=rounding == "bf16-chain")
     return _stored(values[:rows, :count], rounding), magnitude[:rows, :count]
 

@@ -100,15 +100,29 @@ def test_importing_the_build_loads_no_heavy_library() -> None:
 
 
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
-@pytest.mark.parametrize("arch", build.CUDA_ARCHITECTURES)
-def test_kernels_compile_for_gpus(arch: str, tmp_path: Path) -> None:
-    objects = build.compile_cuda(arch, tmp_path)
-    assert [o.name.split(".")[0] for o in objects] == [u.stem for u in build.translation_units()]
+def test_kernels_compile_for_gpus(tmp_path: Path) -> None:
+    objects = build.compile_cuda(build.CUDA_ARCHITECTURES, tmp_path)
+    assert [o.stem for o in objects] == [u.stem for u in build.translation_units()]
     assert all(o.stat().st_size > 10_000 for o in objects)
+
+
+def test_every_unit_is_compiled_for_every_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = tmp_path / "calls"
+    compiler = tmp_path / "nvcc"
+    compiler.write_text(f'#!/bin/sh\necho "$@" >> {calls}\n')
+    compiler.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    build.compile_cuda(("sm_90", "sm_120"), tmp_path)
+    commands = calls.read_text().splitlines()
+    assert len(commands) == len(build.translation_units())
+    for command, unit in zip(commands, build.translation_units(), strict=True):
+        assert f"-c {unit} " in command
+        targets = [word for word in command.split() if word.startswith("-gencode")]
+        assert targets == ["-gencode=arch=compute_90a,code=sm_90a", "-gencode=arch=compute_120,code=sm_120"]
 
 
 def test_no_nvcc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", os.fspath(tmp_path))
     monkeypatch.delenv("CUDA_HOME", raising=False)
     with pytest.raises(build.BuildError, match="install the CUDA toolkit"):
-        build.compile_cuda("sm_90", tmp_path)
+        build.compile_cuda(["sm_90"], tmp_path)

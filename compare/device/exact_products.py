@@ -27,18 +27,20 @@ def score_products(candidate: Any, large: float, small: float, third: tuple[int,
     A query per j, a request of its own with a key per i on two pages of 64. ``ValueError`` for a product
     that is not of two numbers of the candidate's format; ``CandidateFault`` as in ``call``.
     """
-    rows = np.arange(HEAD_DIM)
-    left, right = factors(large)
-    query = np.full((HEAD_DIM, HEAD_DIM), left)
-    key = np.zeros((HEAD_DIM, HEAD_DIM, HEAD_DIM))
-    key[:, rows, rows] = right
-    query[rows, rows], key[rows, :, rows] = factors(small)
+    c: Conventions = candidate.conventions
+    dim = np.arange(HEAD_DIM)
+    query = np.zeros((HEAD_DIM, HEAD_DIM), DTYPES[c.query.format])
+    key = np.zeros((HEAD_DIM, HEAD_DIM, HEAD_DIM), DTYPES[c.key.format])
+    left, right = _operands(large, c)
+    query[:] = left
+    key[:, dim, dim] = right
+    query[dim, dim], key[dim, :, dim] = _operands(small, c)
     clash = np.eye(HEAD_DIM, dtype=bool)
     if third is not None:
         place, product = third
-        query[:, place], key[:, :, place] = factors(product)
+        query[:, place], key[:, :, place] = _operands(product, c)
         clash[place], clash[:, place] = True, True
-    scores = _score(candidate, query, key)
+    scores = _score(candidate, query.view(np.uint8), key.view(np.uint8))
     return np.where(clash, np.nan, scores.T)
 
 
@@ -50,28 +52,28 @@ def factors(product: float) -> tuple[float, float]:
     return float(np.ldexp(2 * abs(mantissa), half)), float(np.ldexp(np.sign(product), rest))
 
 
+def _operands(product: float, c: Conventions) -> tuple[float, float]:
+    """Factors of ``product`` that a query and a key hold exactly."""
+    found = factors(product)
+    for value, name in zip(found, (c.query.format, c.key.format), strict=True):
+        if float(np.float32(value).astype(DTYPES[name])) != value:
+            raise ValueError(f"`score_products` should be given products of two {name} numbers, got {value}")
+    return found
+
+
 def _score(candidate: Any, query: np.ndarray, key: np.ndarray) -> np.ndarray:
-    """Scores float64 [row, key] of ``query`` [row, dim] in head 0 with its own ``key`` [row, key, dim]."""
+    """Scores float64 [row, key] of bytes ``query`` [row, bytes] in head 0 with its own ``key`` [row, key, bytes]."""
     c: Conventions = candidate.conventions
-    rows = query.shape[0]
-    pages = key.shape[1] // PAGE
-    codes = np.zeros((rows, HEADS, c.query.value_bytes(HEAD_DIM)), np.uint8)
-    codes[:, 0] = _bytes(query, c.query.format)
+    rows, keys = key.shape[:2]
+    pages = keys // PAGE
+    codes = np.zeros((rows, HEADS, query.shape[1]), np.uint8)
+    codes[:, 0] = query
     weights = np.zeros((rows, HEADS), np.float32)
     weights[:, 0] = 1.0
-    values = _bytes(key, c.key.format).reshape(rows * pages, -1)
+    values = key.reshape(rows * pages, -1)
     scales = np.ones((rows * pages, PAGE * c.key.scale_bytes // 4), np.float32).view(np.uint8)
     table = np.arange(rows * pages, dtype=np.int32).reshape(rows, pages)
-    lengths = np.full(rows, key.shape[1], np.int32)
+    lengths = np.full(rows, keys, np.int32)
     cache = np.concatenate([values, scales], axis=1)
     (got,) = call(candidate, "score", codes, weights, cache, table, np.arange(rows, dtype=np.int32), lengths)
-    return expect("score", "scores", got, key.shape[:2], (np.float32,)).astype(np.float64)
-
-
-def _bytes(values: np.ndarray, name: str) -> np.ndarray:
-    """uint8 [..., bytes] of numbers that the format holds exactly."""
-    narrow = values.astype(np.float32).astype(DTYPES[name])
-    lost = narrow.astype(np.float64) != values
-    if lost.any():
-        raise ValueError(f"`score_products` should be given products of two {name} numbers, got {values[lost][0]}")
-    return narrow.view(np.uint8)
+    return expect("score", "scores", got, (rows, keys), (np.float32,)).astype(np.float64)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,8 @@ from dsa_crosscheck.compare.diagnosis.addresses import Places, describe
 from dsa_crosscheck.compare.setup import Setup
 from dsa_crosscheck.compare.stages import CHECKS
 from dsa_crosscheck.fixtures.cases import build_case
+from dsa_crosscheck.reference.geometry import Geometry
+from dsa_crosscheck.reference.inputs import Inputs
 
 SEEDS = 32
 FOUND = 0.75
@@ -50,11 +53,16 @@ def decode_store(candidate: Any, setup: Setup) -> list[str]:
 
 
 def _setups(setup: Setup) -> list[Setup]:
+    """The case under the setup's conventions, once a seed."""
+    return [Setup(inputs, setup.conventions, setup.model) for inputs in _inputs(setup.inputs.geometry)]
+
+
+@cache
+def _inputs(geometry: Geometry) -> list[Inputs]:
     """The case with each seed's letters at the first seed's places."""
-    geometry = setup.inputs.geometry
     context = PAGES * geometry.page_size * geometry.compress_ratio
     cases = [build_case("address-coded", context=context, rows=1, seed=s, geometry=geometry) for s in range(SEEDS)]
-    return [Setup(replace(cases[0], pooled=case.pooled), setup.conventions, setup.model) for case in cases]
+    return [replace(cases[0], pooled=case.pooled) for case in cases]
 
 
 def _units(array: np.ndarray, bits: int) -> np.ndarray:

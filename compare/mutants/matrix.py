@@ -11,8 +11,9 @@ import numpy as np
 from dsa_crosscheck.compare.call import CandidateFault
 from dsa_crosscheck.compare.candidates.protocol import FUSED
 from dsa_crosscheck.compare.candidates.reference import ReferenceCandidate
+from dsa_crosscheck.compare.declared import declared_model
 from dsa_crosscheck.compare.diagnosis.evidence import LINES
-from dsa_crosscheck.compare.engine import crosscheck
+from dsa_crosscheck.compare.engine import crosscheck_setup
 from dsa_crosscheck.compare.mutants.cases import DEFAULT, NAN_SCORES, mutant_inputs, nan_scores
 from dsa_crosscheck.compare.mutants.equivalent import equivalence
 from dsa_crosscheck.compare.mutants.gates import CERTIFICATE, PEER_GATES, EndToEnd, end_to_end
@@ -23,7 +24,7 @@ from dsa_crosscheck.compare.stage_result import StageResult
 from dsa_crosscheck.compare.stages import CHECKS
 from dsa_crosscheck.compare.stages.run import END_TO_END
 from dsa_crosscheck.compare.verdict import Verdict, overall
-from dsa_crosscheck.reference.models import MODEL_OF_ROUNDING, model
+from dsa_crosscheck.reference.models import AccumulatorModel
 from dsa_crosscheck.reference.presets import Preset
 from dsa_crosscheck.reference.presets import preset as named_preset
 from dsa_crosscheck.reference.select import select
@@ -103,7 +104,8 @@ def run_matrix(
     mutants = [m for m in _mutants(preset, right) if only is None or only in m.name]
     if not mutants:
         raise ValueError(f"`run_matrix(only=...)` should be part of a mutant's name, got {only!r}")
-    setups = {case: _setup(case, preset) for case in dict.fromkeys(m.case for m in mutants)}
+    rules = declared_model(right, preset.conventions)
+    setups = {case: _setup(case, preset, rules) for case in dict.fromkeys(m.case for m in mutants)}
     outcomes = []
     # Wrong numbers overflow where right ones do not.
     with np.errstate(all="ignore"):
@@ -132,11 +134,10 @@ class _GivenScores(Setup):
         return self.scores, self.trace.lengths
 
 
-def _setup(case: str, preset: Preset) -> Setup:
-    rules = model(MODEL_OF_ROUNDING[preset.conventions.score_rounding])
+def _setup(case: str, preset: Preset, rules: AccumulatorModel) -> Setup:
     if case != NAN_SCORES:
         return Setup(mutant_inputs(case, preset.geometry), preset.conventions, rules)
-    plain = _setup(DEFAULT, preset)
+    plain = _setup(DEFAULT, preset, rules)
     return _GivenScores(
         plain.inputs, plain.conventions, rules, scores=nan_scores(plain.trace.scores.values, plain.trace.lengths)
     )
@@ -158,7 +159,7 @@ def _judge(candidate: Any, setup: Setup, repeat: int) -> tuple[Verdict, str]:
         lines = CHECKS["select"].judge(CHECKS["select"].run(candidate, setup), setup)
         verdict = overall(line.verdict for line in lines)
     else:
-        report = crosscheck(setup.inputs, candidate, preset=setup.conventions, repeat=repeat, explain=False)
+        report = crosscheck_setup(setup, candidate, repeat=repeat, explain=False)
         lines, verdict = list(report.stages), report.verdict
     return verdict, next((_method(line) for line in lines if line.verdict.failed or _refused(line)), "")
 
