@@ -74,7 +74,7 @@ __device__ inline void score_tiles(const ScoreArguments& a, Schedule<Rows> sched
   Segment segment;
   for (uint32_t number = 0; schedule.next(segment); ++number) {
     const int buffer = number % 2;
-    const int64_t row = segment.group * Rows;
+    const int64_t row = int64_t{segment.group} * Rows;
     int length[Rows];
     float* out[Rows];
 #pragma unroll
@@ -189,8 +189,14 @@ __global__ void __launch_bounds__(Shape<Operand, Rows>::kThreads, 1) score_kerne
       barrier_init(shared_address(&shared.queries.full[buffer]), S::kStagers);
       barrier_init(shared_address(&shared.queries.empty[buffer]), kWarpgroup * S::kConsumers);
     }
+    barrier_publish();
+  }
+  // Of a single group it is known at once whose queries are needed.
+  const bool alone = a.rows == Rows;
+  if (threadIdx.x == S::kFeederThreads) {
     barrier_init(shared_address(&shared.queries.fetched), 1);
     barrier_publish();
+    if (alone) fetch_group<Operand, Rows>(a, 0, shared.queries);
   }
   const EarlyEntry early = threadIdx.x < S::kFeederThreads ? early_entry<Rows>(a) : EarlyEntry{~0u, 0};
   bool ragged;
@@ -208,7 +214,10 @@ __global__ void __launch_bounds__(Shape<Operand, Rows>::kThreads, 1) score_kerne
     Schedule<Rows> ahead = schedule;
     Segment segment;
     bool more = ahead.next(segment);
-    if (more && thread == 0) fetch_group<Operand, Rows>(a, segment.group, shared.queries);
+    if (thread == 0) {
+      if (more && !alone) fetch_group<Operand, Rows>(a, segment.group, shared.queries);
+      if (!more && alone) barrier_wait(shared_address(&shared.queries.fetched), 0);  // no copy outlives its block
+    }
     for (uint32_t number = 0; more; ++number) {
       const int buffer = number % 2;
       const int64_t group = segment.group;

@@ -35,7 +35,7 @@ __device__ __forceinline__ bool score_segment(const ScoreArguments& a, const Div
   const int lane = threadIdx.x % 32;
   const uint32_t own = own_key(lane);
   const int padded = padded_heads(a.heads);
-  const int64_t row = segment.group * Rows;
+  const int64_t row = int64_t{segment.group} * Rows;
   const int32_t* table = a.block_table + static_cast<int64_t>(request) * a.max_pages;
   uint32_t length[Rows], end = 0;
 #pragma unroll
@@ -99,7 +99,7 @@ __device__ __noinline__ void rescore_piece(ScoreArguments a, Schedule<Rows> sche
   Segment segment;
   while (schedule.next(segment)) {
     for (int r = 0; r < Rows; ++r) {
-      const int64_t row = segment.group * Rows + r;
+      const int64_t row = int64_t{segment.group} * Rows + r;
       bool wide = false;
       for (int head = threadIdx.x; head < a.heads; head += kThreads) {
         wide = wide || !scales_fit(a.codes[(row * a.heads + head) * Fp4::kQueryWords + Fp4::kValueWords]);

@@ -18,7 +18,7 @@ constexpr int kTileKeys = 64;
 
 // Tiles [first, first + count) of a group.
 struct Segment {
-  int64_t group;
+  int group;
   int first;
   int count;
 };
@@ -36,7 +36,7 @@ template <int Rows>
 struct Schedule {
   const int32_t* lengths;
   uint32_t left;  // tiles
-  int64_t group;  // of the next tile
+  int group;  // of the next tile
   int first;
   int request;  // of that group
 
@@ -68,16 +68,25 @@ __device__ __forceinline__ Piece piece_of_block(uint32_t total) {
 template <int Threads>
 struct ScheduleShared {
   uint32_t warp_tiles[Threads / 32];
-  int64_t group;
+  int group;
   int first;
   int request;
 };
 
-// Every thread of the block calls it; there are less than 2^31 tiles. `ragged`: some row is shorter than
-// `max_length`.
+// Every thread of the block calls it, and all meet in it; there are less than 2^31 tiles. `ragged`: some row
+// is shorter than `max_length`.
 template <int Rows, int Threads>
 __device__ inline Schedule<Rows> schedule_of_block(const ScoreArguments& a, ScheduleShared<Threads>& shared, bool& ragged) {
   const auto groups = static_cast<uint32_t>(a.rows / Rows);
+  if (groups == 1) {  // nothing to search for: a short call should not wait for it
+    ragged = false;
+#pragma unroll
+    for (int r = 0; r < Rows; ++r) ragged = ragged || a.lengths[r] < a.max_length;
+    const int request = a.request_of_row[0];
+    const auto [start, tiles_here] = piece_of_block(tiles_of<Rows>(a.lengths, 0));
+    __syncthreads();
+    return {a.lengths, tiles_here, 0, static_cast<int>(start), request};
+  }
   const uint32_t share = ceil_divide<uint32_t>(groups, Threads);
   const uint32_t from = threadIdx.x * share;
   const uint32_t to = from + share < groups ? from + share : groups;
@@ -106,7 +115,7 @@ __device__ inline Schedule<Rows> schedule_of_block(const ScoreArguments& a, Sche
       before += tiles;
       tiles = tiles_of<Rows>(a.lengths, ++group);
     }
-    shared.group = group;
+    shared.group = static_cast<int>(group);
     shared.first = static_cast<int>(start - before);
     shared.request = group == from ? request : a.request_of_row[static_cast<int64_t>(group) * Rows];
   }
