@@ -41,9 +41,15 @@ class Clock:
         self.sets = len(work)
         self.number = len(self.made)
         self.turn = 0
+        self.settled = False
         self.made.append(self)
 
+    def settle(self) -> None:
+        self.settled = True
+
     def seconds(self) -> float:
+        assert self.settled, "timed at the clock that another's load has left"
+        self.settled = False
         self.turn += 1
         # The machine slows down from turn to turn, for everyone: ratios of one turn don't see it.
         return (1 + self.number) * 1e-6 * self.turn

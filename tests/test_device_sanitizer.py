@@ -121,6 +121,35 @@ COPY = """========= Host API memory access error at host access to 0x7f5f4481340
 """
 
 
+SAID = {
+    "memcheck": """========= Invalid __global__ write of size 4 bytes
+=========     at dsa::a_kernel(int *)+0x100
+""",
+    "racecheck": """========= Error: Race reported between Read access at dsa::a_kernel(int *)+0x7820
+=========     and Write access at dsa::a_kernel(int *)+0x5830 [48 hazards]
+""",
+}
+
+
+@pytest.mark.parametrize(
+    ("tool", "report"),
+    [
+        ("memcheck", "dsa::a_kernel(int *): Invalid __global__ write of size 4 bytes"),
+        ("racecheck", "dsa::a_kernel(int *): Race reported between Read access"),
+    ],
+)
+def test_what_is_said_of_which_kernel_is_kept(
+    gpu: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tool: str, report: str
+) -> None:
+    names = [name for name, _ in workload.launches("cpu")]
+    stand_in(gpu, errors=1, names=[*names[:-1], f"{names[-1]}\n{2 * SAID[tool]}".rstrip()])
+    monkeypatch.setattr(sanitizer, "TOOLS", (tool,))
+    code, found = run(gpu)
+    assert code == 1
+    assert found["tools"][0]["reports"] == [report]
+    assert report in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(("errors", "passes"), [(2, True), (3, False)])
 def test_host_copies_of_what_others_wrote_are_told_and_not_counted(
     gpu: Path, monkeypatch: pytest.MonkeyPatch, errors: int, passes: bool

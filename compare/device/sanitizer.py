@@ -36,6 +36,8 @@ SUMMARY = re.compile(r"^========= (?:RACECHECK SUMMARY: (\d+) hazards?|ERROR SUM
 COPIES = re.compile(r"^========= Host API memory access error[^\n]*\n=========     Uninitialized access", re.MULTILINE)
 """Torch reading back what its own kernels wrote, which nobody watched; our kernels copy nothing."""
 REPORT = re.compile(r"^========= (\S[^\n]*)\n=========     at ([^\n]*?)\+0x", re.MULTILINE)
+RACE = re.compile(r"^========= \w+: (Race reported between \w+ access) at ([^\n]*?)\+0x", re.MULTILINE)
+"""What is said of which kernel."""
 
 
 def find_sanitizer() -> Path:
@@ -92,7 +94,7 @@ def _tool(sanitizer: Path, tool: str, planted: Path, expected: Sequence[str]) ->
         "exit_code": code,
         "errors": errors,
         "copies": copies,
-        "reports": sorted({": ".join(found[::-1]) for found in REPORT.findall(output)}),
+        "reports": sorted({": ".join(found[::-1]) for form in (REPORT, RACE) for found in form.findall(output)}),
         "kernels": kernels,
         "planted_errors": planted_errors,
         "passed": passed,
