@@ -13,6 +13,7 @@ from dsa_crosscheck.compare.reports.page import Figure
 
 ROW = 0.17
 """Inches of height a line of points."""
+LEGEND_COLUMNS = 4
 LABELS = {"score": "", "store": "store ", "select": "top-k "}
 
 Points = dict[str, dict[str, float]]
@@ -41,7 +42,7 @@ def kernels_figure(record: Mapping[str, Any]) -> Figure:
         f"Times on {record['device']}, commit {record['commit']}: ours over each peer's in one run (top), and the "
         "share of the measured copy bandwidth that our kernels reach (bottom).",
         "; ".join([*_told(ratios, lambda value: f"{value:.3g} times"), *_told(shares, lambda value: f"{value:.0f} %")]),
-        svg_of("kernels", ROW * (len(ratios) + len(shares) + 13), draw),
+        svg_of("kernels", ROW * (len(ratios) + len(shares) + 14), draw),
     )
 
 
@@ -83,7 +84,8 @@ def _lines(axes: Any, points: Points, series: Sequence[str]) -> None:
         axes.plot(*zip(*at, strict=True), color=SERIES[i], marker=MARKERS[i], ls="", ms=4, label=name)
     axes.set_yticks(range(len(labels)), labels)
     axes.set_ylim(len(labels) - 0.5, -0.5)
-    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=len(series), columnspacing=1.0, handletextpad=0.2)
+    columns = min(len(series), LEGEND_COLUMNS)
+    axes.legend(loc="lower center", bbox_to_anchor=(0.4, 1.0), ncols=columns, columnspacing=1.0, handletextpad=0.2)
 
 
 def _told(points: Points, value_text: Callable[[float], str]) -> list[str]:

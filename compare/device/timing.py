@@ -40,7 +40,7 @@ class Replay:
         self.seconds()
 
     def settle(self) -> None:
-        """Replay, untimed, for ``SETTLE_SECONDS`` or once: what is timed next runs at the clock that it makes itself."""
+        """Replay, untimed, for ``SETTLE_SECONDS`` or once: what follows is timed at the clock that it makes itself."""
         spent = 0.0
         while spent < SETTLE_SECONDS:
             spent += event_seconds(self._graph.replay)
