@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ import torch
 
 from dsa_crosscheck.compare.candidates.reference import FusedReference, ReferenceCandidate
 from dsa_crosscheck.compare.cli import main
+from dsa_crosscheck.compare.diagnosis.explanation import EXPLAINS, Residual, Trial
+from dsa_crosscheck.compare.diagnosis.text import explanation_text
 from dsa_crosscheck.compare.engine import crosscheck
 from dsa_crosscheck.compare.report import Report
 from dsa_crosscheck.reference.presets import PRESETS
@@ -35,6 +38,23 @@ def test_three_lines_at_the_top() -> None:
     assert "CAUSE: matches if relu is False instead of True" in top
     assert "WHERE: " in top
     assert max(map(len, lines)) <= 100
+
+
+def test_what_was_tried_is_told_by_what_it_leaves() -> None:
+    left = {None: None} | {n: Residual(n, n, None) for n in (0, 1, 2, 9)}
+    tried = (
+        Trial("store_keys", "no such bytes", "bytes do not fit", left[None]),
+        Trial("store_keys", "leaves 9", "does not", left[9]),
+        Trial("store_keys", "leaves 2", "does not", left[2]),
+        Trial("store_keys", "a named fault", EXPLAINS, left[None]),
+        Trial("score", "leaves 1", "does not", left[1]),
+        Trial("score", "leaves nothing", EXPLAINS, left[0]),
+    )
+    found = report(NO_RELU)
+    assert found.explanation is not None
+    text = explanation_text(replace(found, explanation=replace(found.explanation, trials=tried)))
+    names = [line.split(": ")[1] for line in text.partition("tried (")[2].split("\n")[1:]]
+    assert names == ["a named fault", "leaves 2", "leaves 9", "no such bytes", "leaves nothing", "leaves 1"]
 
 
 def test_json_and_dataset_carry_the_explanation() -> None:

@@ -186,9 +186,9 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options = ["mutants", "--preset", "sglang-v4-fp8", "--only", "relu", "--json", str(matrix_file)]
     assert main(options) == 0
     shown = capsys.readouterr().out
-    assert "certificate    kills 2 of 2 faults" in shown
+    assert "certificate    kills 3 of 3 faults" in shown
     written = json.loads(matrix_file.read_text())["sglang-v4-fp8"]
-    assert [o["mutant"] for o in written["outcomes"]] == ["relu=False", "score-abs-for-relu"]
+    assert [o["mutant"] for o in written["outcomes"]] == ["relu=False", "score-abs-for-relu", "score-relu-after-weight"]
 
     lost = tmp_path / "kills.json"
     lost.write_text('{"sglang-v4-fp8": {"relu=backwards": "score"}}')

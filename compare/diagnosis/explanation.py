@@ -49,9 +49,13 @@ class Cause:
     sentence: str
 
 
+EXPLAINS = "explains"
+"""Outcome of a trial that is a cause."""
+
+
 @dataclass(frozen=True)
 class Trial:
-    """One hypothesis that was tried: ``outcome`` is ``explains``, ``does not``, or why it can't be."""
+    """One hypothesis that was tried: ``outcome`` is ``EXPLAINS``, ``does not``, or why it can't be."""
 
     stage: str
     name: str

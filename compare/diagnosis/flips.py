@@ -11,7 +11,7 @@ import numpy as np
 from dsa_crosscheck.compare.call import CandidateFault, Unsupported
 from dsa_crosscheck.compare.candidates.protocol import FUSED
 from dsa_crosscheck.compare.diagnosis.evidence import Evidence, alternate
-from dsa_crosscheck.compare.diagnosis.explanation import Cause, Residual, Trial
+from dsa_crosscheck.compare.diagnosis.explanation import EXPLAINS, Cause, Residual, Trial
 from dsa_crosscheck.compare.diagnosis.fields import SHAPES, stage_flips
 from dsa_crosscheck.compare.diagnosis.meaning import clause, shown
 from dsa_crosscheck.compare.diagnosis.subset import few_inputs, reduced
@@ -101,7 +101,7 @@ class _Search:
         if not _vanished(results):
             self._note(flip, "does not", after)
             return None
-        self._note(flip, "explains", after)
+        self._note(flip, EXPLAINS, after)
         worst = max(_VERDICTS.index(r.verdict) for r in results)
         # "any" promises less than every other value, so that it explains more than it should.
         rank = (int("any" in flip.values), after.differing, worst)

@@ -10,7 +10,7 @@ from dsa_crosscheck.compare.call import CandidateFault
 from dsa_crosscheck.compare.candidates.reference import ReferenceCandidate
 from dsa_crosscheck.compare.code_certificate import code_order
 from dsa_crosscheck.compare.diagnosis.evidence import Evidence
-from dsa_crosscheck.compare.diagnosis.explanation import Cause, Residual, Trial
+from dsa_crosscheck.compare.diagnosis.explanation import EXPLAINS, Cause, Residual, Trial
 from dsa_crosscheck.compare.mutants.faults import FAULTS, Fault
 from dsa_crosscheck.compare.setup import Setup
 from dsa_crosscheck.compare.stages import CHECKS, Outputs
@@ -56,7 +56,7 @@ def search_faults(evidence: Evidence, setup: Setup, method: str) -> StructuralSe
         if fault.stage != method or fault.needs_repeat:
             continue
         agrees = _reproduces(fault, right, observed, setup)
-        trials.append(Trial(method, fault.name, "explains" if agrees else "does not", None))
+        trials.append(Trial(method, fault.name, EXPLAINS if agrees else "does not", None))
         if agrees:
             sentence = f"matches the reference with one mistake: {fault.what}"
             causes.append(Cause(method, fault.name, (), before, Residual(0, 0, None), sentence))

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from math import inf
 
-from dsa_crosscheck.compare.diagnosis.explanation import Explanation, Trial
+from dsa_crosscheck.compare.diagnosis.explanation import EXPLAINS, Explanation, Trial
 from dsa_crosscheck.compare.report import Report
 from dsa_crosscheck.compare.verdict import MEANING
 
@@ -46,7 +47,18 @@ def _sections(found: Explanation) -> Iterator[str]:
     yield ""
     left = "" if found.exhausted else "; a work limit left some untried"
     yield f"tried ({len(found.trials)}{left}); what does not explain a part of the data is not tried on the whole:"
-    yield from (f"  {_trial(trial)}" for trial in found.trials)
+    yield from (f"  {_trial(trial)}" for trial in _by_what_is_left(found.trials))
+
+
+def _by_what_is_left(trials: Sequence[Trial]) -> list[Trial]:
+    """Stage by stage, what explains first, then what leaves less unexplained; what could not be measured last."""
+    stages = list(dict.fromkeys(trial.stage for trial in trials))
+
+    def place(trial: Trial) -> tuple[int, bool, float]:
+        left = inf if trial.residual is None else trial.residual.unexplained
+        return stages.index(trial.stage), trial.outcome != EXPLAINS, left
+
+    return sorted(trials, key=place)
 
 
 def _trial(trial: Trial) -> str:

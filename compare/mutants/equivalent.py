@@ -103,6 +103,7 @@ EQUIVALENT: tuple[Equivalent, ...] = (
     *(
         Equivalent(name, _NO_SCALE, _no_key_scale)
         for name in (
+            "store-amax-of-half",
             "store-neighbour-scale",
             "store-scales-next-page",
             "score-neighbour-scale",

@@ -27,13 +27,24 @@ def _weights_bf16(right: Right, codes: Tensor, weights: Tensor, *rest: Tensor) -
 
 
 def _abs_for_relu(right: Right, codes: Tensor, *rest: Tensor) -> Tensor:
-    # |x| = relu(x) + relu(-x); the sign is the top bit of a code's last byte, in both nibbles for fp4.
+    # |x| = relu(x) + relu(-x)
+    return right.candidate.score(codes, *rest) + right.candidate.score(_negated(right, codes), *rest)
+
+
+def _relu_after_weight(right: Right, codes: Tensor, weights: Tensor, *rest: Tensor) -> Tensor:
+    # relu(w x) = max(w, 0) relu(x) + max(-w, 0) relu(-x)
+    positive = right.candidate.score(codes, weights.clamp(min=0.0), *rest)
+    return positive + right.candidate.score(_negated(right, codes), (-weights).clamp(min=0.0), *rest)
+
+
+def _negated(right: Right, codes: Tensor) -> Tensor:
+    """Codes of the opposite queries: the sign is the top bit of a code's last byte, in both nibbles for fp4."""
     query, width = right.conventions.query, right.inputs.geometry.head_dim
     flipped = codes.clone()
     step = max(1, query.spec.bits // 8)
     values = flipped[..., step - 1 : query.value_bytes(width) : step]
     values ^= 0x88 if query.spec.bits == 4 else 0x80
-    return right.candidate.score(codes, *rest) + right.candidate.score(flipped, *rest)
+    return flipped
 
 
 def _next_page(right: Right, codes: Tensor, weights: Tensor, cache: Tensor, table: Tensor, *rest: Tensor) -> Tensor:
@@ -161,6 +172,7 @@ SCORE_FAULTS = (
     _fault("score-head-dropped", "the last head is left out of the sum", _head_dropped),
     _fault("score-weights-bf16", "the scorer rounds head weights to bf16", _weights_bf16),
     _fault("score-abs-for-relu", "the magnitude of a product stands for its positive part", _abs_for_relu),
+    _fault("score-relu-after-weight", "the positive part is taken after the head's weight", _relu_after_weight),
     _fault("score-next-page", "keys are read from the physical page after theirs", _next_page),
     _fault(
         "score-offset-wraps", "page numbers past half of the cache wrap around, as 32-bit products do", _offset_wraps

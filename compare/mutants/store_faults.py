@@ -11,7 +11,8 @@ import torch
 from dsa_crosscheck.compare.mutants.fault import Fault, Right
 from dsa_crosscheck.reference.cache import read_records, write_records
 from dsa_crosscheck.reference.hadamard import hadamard
-from dsa_crosscheck.reference.quantise import dequantise, quantise
+from dsa_crosscheck.reference.keys import rotate_keys
+from dsa_crosscheck.reference.quantise import Quantised, dequantise, encode, quantise
 from dsa_crosscheck.reference.record import pack_record, unpack_record
 
 Tensor = torch.Tensor
@@ -34,6 +35,22 @@ def _hadamard_twice(right: Right, *args: Tensor) -> None:
     keys = dequantise(unpack_record(records, codec, args[0].shape[1]), codec)
     again = hadamard(keys, order="natural", scale="orthonormal")
     _write(right, pack_record(quantise(again, codec), codec), *args)
+
+
+def _amax_of_half(right: Right, *args: Tensor) -> None:
+    pooled, weight, table, positions, *_ = (one.numpy() for one in args)
+    weight, bias = weight if weight.ndim == 2 else (weight, np.zeros_like(weight))
+    codec = right.conventions.key
+    if not codec.scale_bytes:
+        right.candidate.store_keys(*args)
+        return
+    keys = rotate_keys(pooled, weight, bias, table, positions, right.conventions).rotated.astype(np.float32)
+    grouped = keys.reshape(len(keys), codec.groups(keys.shape[1]), -1)
+    seen = grouped.copy()
+    seen[..., grouped.shape[-1] // 2 :] = 0.0
+    scales = quantise(seen.reshape(keys.shape), codec).scales
+    codes = encode(grouped / scales[..., None], codec.spec, codec.ties or "even").reshape(keys.shape)
+    _write(right, pack_record(Quantised(codes, scales), codec), *args)
 
 
 def _one_key_late(right: Right, pooled: Tensor, *rest: Tensor) -> None:
@@ -132,6 +149,7 @@ STORE_FAULTS = (
     _fault("store-rope-last-token", "a key is rotated by the position of its group's last token", _rope_at_last_token),
     _fault("store-norm-weight-bf16", "the norm weight is rounded to bf16", _norm_weight_bf16),
     _fault("store-hadamard-undone", "keys get one Hadamard transform more, which undoes theirs", _hadamard_twice),
+    _fault("store-amax-of-half", "a group's largest magnitude is sought in its first half only", _amax_of_half),
     _fault("store-one-key-late", "every slot holds the record of the key before", _one_key_late),
     _fault("store-record-shifted", "one key's record lies at its neighbour's slot", _one_record_shifted),
     _fault("store-negative-slot", "a key to be skipped is written to the cache's last slot", _negative_slot_written),
