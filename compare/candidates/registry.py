@@ -25,6 +25,8 @@ BUILT_IN: dict[str, str] = {
     "transformers-v4": "dsa_crosscheck.compare.candidates.transformers_v4:TransformersV4",
 }
 """Built-in candidates: classes called with the conventions to follow, or None for their own."""
+ON_GPU = ("cuda", "cuda-mma", "deepgemm", "sglang")
+"""Those of them that run on a GPU."""
 
 
 class CandidateError(ValueError):

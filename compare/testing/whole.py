@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dsa_crosscheck.compare.call import Unsupported
+from dsa_crosscheck.compare.candidates.registry import ON_GPU
 from dsa_crosscheck.compare.repeatability.budget import REPEATS
 from dsa_crosscheck.compare.testing.case import Case
 from dsa_crosscheck.compare.testing.comparison import Comparison
@@ -64,5 +65,5 @@ def assert_crosscheck(
 
 def on_gpu(candidate: Any) -> bool:
     """Whether a candidate, made or not, runs on a GPU, where a fault may cost the process."""
-    named = candidate in ("cuda", "cuda-mma", "deepgemm", "sglang")
+    named = candidate in ON_GPU
     return named or str(getattr(candidate, "device", "cpu")).startswith("cuda")
