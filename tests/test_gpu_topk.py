@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 from test_cuda_topk import expected
-from test_cuda_topk_cluster import GATHERED, lengths_around, selected
-from test_cuda_topk_long import ROWS
+from test_cuda_topk_cluster import GATHERED, lengths_around
+from test_cuda_topk_long import ROWS, selected
 
 from dsa_crosscheck.cuda_impl.ops.runtime import kernels_for
 
