@@ -14,6 +14,8 @@ from test_cuda_topk import check, expected
 
 from dsa_crosscheck.cuda_impl.ops.runtime import kernels_for
 
+SIGNALLING_NAN = np.array([0xFF800001], np.uint32).view(np.float32)
+
 ROWS: dict[str, Callable[[np.random.Generator, int], np.ndarray]] = {
     "random": lambda rng, n: rng.standard_normal(n),
     "rectified": lambda rng, n: np.maximum(rng.standard_normal(n), 0.0),
@@ -22,6 +24,9 @@ ROWS: dict[str, Callable[[np.random.Generator, int], np.ndarray]] = {
     "best together": lambda rng, n: np.where(np.arange(n) // 3000 == 2, 1e3, 0.0) + rng.random(n),
     "one value": lambda rng, n: np.full(n, -2.5),
     "NaN among them": lambda rng, n: np.where(rng.random(n) < 0.4, np.nan, rng.standard_normal(n)),
+    "signalling NaN among them": lambda rng, n: np.where(
+        rng.random(n) < 0.4, SIGNALLING_NAN, rng.standard_normal(n, np.float32)
+    ),
     "infinities": lambda rng, n: np.where(rng.random(n) < 0.9, -np.inf, np.inf),
     "huge range": lambda rng, n: rng.standard_normal(n) * 10.0 ** rng.integers(-30, 30, n),
     "both zeros": lambda rng, n: np.where(rng.random(n) < 0.5, -0.0, 0.0),
