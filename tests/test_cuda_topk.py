@@ -19,7 +19,8 @@ def expected(scores: np.ndarray, lengths: np.ndarray, k: int) -> np.ndarray:
     """Ranks NaN last, then by falling score, then by index; ascending indices, -1 at the end."""
     out = np.full((len(scores), k), -1, np.int32)
     for row, length in enumerate(lengths):
-        visible = scores[row, :length].astype(np.float64)
+        with np.errstate(invalid="ignore"):  # signalling NaN
+            visible = scores[row, :length].astype(np.float64)
         missing = np.isnan(visible)
         order = np.lexsort((np.arange(length), -np.where(missing, 0.0, visible), missing))
         chosen = np.sort(order[:k])

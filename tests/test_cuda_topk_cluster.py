@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from test_cuda_topk import expected
-from test_cuda_topk_long import ROWS
+from test_cuda_topk_long import ROWS, check_shared, selected
 
 from dsa_crosscheck.cuda_impl.ops.runtime import kernels_for
 
@@ -17,15 +16,6 @@ GATHERED = 4096
 """Scores that one block of the cluster selects from alone."""
 
 
-def selected(scores: torch.Tensor, lengths: torch.Tensor, k: int, blocks: int) -> torch.Tensor:
-    """Selection by the kernels for the tensors' device, where at most ``blocks`` blocks may share a row."""
-    kernels = kernels_for(scores.device)
-    workspace = lengths.new_empty(kernels.topk_workspace(*scores.shape, k, blocks))
-    out = lengths.new_full((scores.shape[0], k), -7)
-    kernels.topk(scores, lengths, workspace, out, blocks)
-    return out
-
-
 def lengths_around(columns: int, k: int, blocks: int) -> np.ndarray:
     """Lengths at which a row is treated otherwise, and their neighbours."""
     edges = (0, k, GATHERED, 2 * k, 8 * k, 4 * 512 * blocks, *range(SHARE, columns, SHARE), columns)
@@ -33,33 +23,26 @@ def lengths_around(columns: int, k: int, blocks: int) -> np.ndarray:
     return np.array(sorted(length for length in near if 0 <= length <= columns), np.int32)
 
 
-def check(scores: np.ndarray, lengths: list[int] | np.ndarray, k: int, blocks: int) -> None:
-    scores = np.ascontiguousarray(scores, np.float32)
-    lengths = np.asarray(lengths, np.int32)
-    got = selected(torch.from_numpy(scores), torch.from_numpy(lengths), k, blocks)
-    np.testing.assert_array_equal(got.numpy(), expected(scores, lengths, k))
-
-
 @pytest.mark.parametrize("what", ROWS)
 @pytest.mark.parametrize(("columns", "k", "blocks"), [(32769, 512, 4), (131072, 2048, 8), (70002, 1, 8)])
 def test_whole_rows(what: str, columns: int, k: int, blocks: int) -> None:
     rng = np.random.default_rng(columns + k)
     rows = np.stack([ROWS[what](rng, columns) for _ in range(2)])
-    check(rows, [columns, columns - 3], k, blocks)
+    check_shared(rows, [columns, columns - 3], k, blocks)
 
 
 @pytest.mark.parametrize(("columns", "k", "blocks"), [(33001, 512, 4), (60000, 2048, 8), (32771, 1, 8)])
 def test_lengths(columns: int, k: int, blocks: int) -> None:
     rng = np.random.default_rng(k)
     lengths = lengths_around(columns, k, blocks)
-    check(rng.standard_normal((len(lengths), columns), np.float32), lengths, k, blocks)
+    check_shared(rng.standard_normal((len(lengths), columns), np.float32), lengths, k, blocks)
 
 
 def test_the_largest_cluster() -> None:
     rng = np.random.default_rng(4)
     scores = rng.standard_normal((2, 16 * SHARE), np.float32)
     scores[1] = np.round(scores[1])  # more equals than one block takes
-    check(scores, [16 * SHARE, 16 * SHARE - 1], 2048, 16)
+    check_shared(scores, [16 * SHARE, 16 * SHARE - 1], 2048, 16)
 
 
 @pytest.mark.parametrize("wanted", [1, SHARE // 4, SHARE // 4 + 1])
@@ -69,7 +52,7 @@ def test_equals_go_to_the_lowest_index_over_all_blocks(wanted: int) -> None:
     scores = np.zeros((1, columns), np.float32)
     above = max(k - wanted, 0)
     scores[0, columns - above :] = 1.0 + np.arange(above)
-    check(scores, [columns], k, 8)
+    check_shared(scores, [columns], k, 8)
 
 
 @pytest.mark.parametrize("count", [GATHERED - 1, GATHERED, GATHERED + 1])
@@ -77,7 +60,7 @@ def test_as_many_as_one_block_takes(count: int) -> None:
     rng = np.random.default_rng(count)
     scores = -1.0 - rng.random((1, 40000))
     scores[0, rng.choice(40000, count, replace=False)] = 3.0
-    check(scores, [40000], 600, 4)
+    check_shared(scores, [40000], 600, 4)
 
 
 def test_blocks_change_nothing() -> None:

@@ -10,7 +10,7 @@ from dsa_crosscheck.compare.call import Unsupported
 from dsa_crosscheck.cuda_impl.ops.pool import pool
 from dsa_crosscheck.cuda_impl.ops.query import QUERY_POINTS, encode_query
 from dsa_crosscheck.cuda_impl.ops.runtime import kernels_for
-from dsa_crosscheck.cuda_impl.ops.score import paged_scores, score_kernel
+from dsa_crosscheck.cuda_impl.ops.score import MMA_ALIGNMENT, MMA_HEADS, paged_scores, score_kernel
 from dsa_crosscheck.cuda_impl.ops.store import store_keys
 from dsa_crosscheck.cuda_impl.ops.topk import topk as exact_topk
 from dsa_crosscheck.cuda_impl.ops.variants import HEAD_DIM, variant_for
@@ -132,6 +132,25 @@ class CudaMma(Cuda):
 
     name = "cuda-mma"
     unit = "mma"
+
+    def score(
+        self,
+        codes: torch.Tensor,
+        weights: torch.Tensor,
+        cache: torch.Tensor,
+        block_table: torch.Tensor,
+        request_of_row: torch.Tensor,
+        lengths: torch.Tensor,
+    ) -> torch.Tensor:
+        """See ``Candidate``. ``Unsupported`` for more heads than the unit takes, or pages that do not align keys."""
+        heads, page_bytes = codes.shape[1], cache.shape[1]
+        if heads > MMA_HEADS:
+            raise Unsupported(f"candidate {self.name!r} scores up to {MMA_HEADS} heads, got {heads}")
+        if page_bytes % MMA_ALIGNMENT:
+            raise Unsupported(
+                f"candidate {self.name!r} reads pages of a multiple of {MMA_ALIGNMENT} bytes, got {page_bytes}"
+            )
+        return super().score(codes, weights, cache, block_table, request_of_row, lengths)
 
 
 def _check_supported(name: str, c: Conventions) -> None:

@@ -54,13 +54,15 @@ __device__ __forceinline__ void cluster_sync() {
   cluster_wait();
 }
 
-// Blocks that a cluster of this kernel can have on the current device: a power of two, 1 without clusters.
+// Blocks that a cluster of this kernel can have on the current device: a power of two; 1 without clusters, or where
+// a block has less shared memory than the kernel takes (some GPUs that have clusters hold 99 KB, others 227).
 #if defined(__CUDACC__)
 inline int most_cluster_blocks(const char* name, const void* kernel, dim3 block, std::size_t shared_bytes) {
-  int device = 0, major = 0, most = 0;
+  int device = 0, major = 0, shared_most = 0, most = 0;
   check_cuda(name, cudaGetDevice(&device));
   check_cuda(name, cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
-  if (major < 9) return 1;
+  check_cuda(name, cudaDeviceGetAttribute(&shared_most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
+  if (major < 9 || shared_bytes > static_cast<std::size_t>(shared_most)) return 1;
   opt_in(name, kernel, shared_bytes, kClusterMost);
   cudaLaunchConfig_t how{};
   how.gridDim = dim3(kClusterMost);

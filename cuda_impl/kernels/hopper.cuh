@@ -108,7 +108,9 @@ __device__ __forceinline__ void grow_to() {
 }
 
 // Orders this thread's ordinary stores to shared memory before the matrix unit's reads of it.
-__device__ __forceinline__ void publish_to_matrix_unit() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+__device__ __forceinline__ void publish_to_matrix_unit() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
 
 __device__ __forceinline__ void products_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 __device__ __forceinline__ void products_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
@@ -135,7 +137,8 @@ __device__ __forceinline__ uint64_t operand(uint32_t address, uint32_t along_k, 
 // 16w..16w+15 of a and d: lane 4g + t of a the pairs (g, 2t), (g + 8, 2t), (g, 2t + 8), (g + 8, 2t + 8); of
 // d rows g and g + 8 at columns 8j + 2t and 8j + 2t + 1, as d[4j], d[4j + 1] and d[4j + 2], d[4j + 3].
 // 64 columns fill one d.
-#define DSA_EIGHT(d, i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), "+f"(d[i + 7])
+#define DSA_FOUR(d, i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
+#define DSA_EIGHT(d, i) DSA_FOUR(d, i), DSA_FOUR(d, i + 4)
 #define DSA_SUMS(d) DSA_EIGHT(d, 0), DSA_EIGHT(d, 8), DSA_EIGHT(d, 16), DSA_EIGHT(d, 24)
 #define DSA_PRODUCT_64(type)                                                                \
   asm volatile(                                                                             \
@@ -179,6 +182,7 @@ __device__ __forceinline__ void product(float (&d)[2][32], const uint32_t (&a)[4
 #undef DSA_PRODUCT_128
 #undef DSA_SUMS
 #undef DSA_EIGHT
+#undef DSA_FOUR
 
 }  // namespace dsa::hopper
 

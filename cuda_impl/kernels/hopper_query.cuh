@@ -53,8 +53,8 @@ __device__ inline void fetch_group(const ScoreArguments& a, int64_t group, Queri
 // Converts what thread `thread` of `threads` (at least one a head) does of a fetched group. `use` counts
 // the groups fetched before it.
 template <class Operand, int Rows>
-__device__ inline void stage_group(const ScoreArguments& a, int64_t group, uint32_t use, Queries<Operand, Rows>& queries,
-                                   int thread, int threads) {
+__device__ inline void stage_group(const ScoreArguments& a, int64_t group, uint32_t use,
+                                   Queries<Operand, Rows>& queries, int thread, int threads) {
   constexpr int kChunks = 4 * Operand::kChunks;
   constexpr int kHeadCores = kHeads / 8;
   StagedGroup<Operand, Rows>& staged = queries.group[use % 2];
@@ -95,8 +95,8 @@ __device__ inline void stage_group(const ScoreArguments& a, int64_t group, uint3
     for (int r = 0; r < Rows; ++r) {
       float left = weight[r] * (1.0f / Operand::kRectified);
       if constexpr (Operand::kGrouped) {
-        const uint8_t* record = records + (r * a.heads + thread) * Operand::kQueryBytes;
-        const uint32_t scales = thread < a.heads ? *reinterpret_cast<const uint32_t*>(record + Operand::kValueBytes) : 0u;
+        const uint8_t* of_head = records + (r * a.heads + thread) * Operand::kQueryBytes + Operand::kValueBytes;
+        const uint32_t scales = thread < a.heads ? *reinterpret_cast<const uint32_t*>(of_head) : 0u;
         left = reference_scale(left, scales);
         fit = fit && scales_fit(scales);
       }

@@ -1,7 +1,6 @@
 // Maxima of groups of neighbouring scores: each thread keeps those of its own groups in registers.
 #pragma once
 
-#include <cmath>
 #include <cstdint>
 
 #include "block_scan.cuh"
@@ -35,12 +34,23 @@ struct MaximaShared {
   uint32_t high[kScanWarps];
 };
 
+// The larger of two scores; of a NaN and a number the number. A host's fmaxf may be NaN where one is signalling.
+__device__ __forceinline__ float larger_score(float a, float b) {
+#if defined(__CUDA_ARCH__)
+  return fmaxf(a, b);
+#else
+  return a > b || b != b ? a : b;
+#endif
+}
+
 // Largest of some vectors, NaN passed over; NaN if there is nothing else.
 template <int Vectors>
 __device__ __forceinline__ uint32_t largest_key(const float4 (&v)[Vectors]) {
   float most = __uint_as_float(0x7FFFFFFFu);
 #pragma unroll
-  for (int i = 0; i < Vectors; ++i) most = fmaxf(most, fmaxf(fmaxf(v[i].x, v[i].y), fmaxf(v[i].z, v[i].w)));
+  for (int i = 0; i < Vectors; ++i) {
+    most = larger_score(most, larger_score(larger_score(v[i].x, v[i].y), larger_score(v[i].z, v[i].w)));
+  }
   return order_key(most);
 }
 

@@ -103,7 +103,7 @@ void check_blocks(int64_t blocks) {
       << "`blocks` should be a power of two in [1, " << kClusterMost << "], got " << blocks;
 }
 
-// The most blocks that may share a row on the device of `scores`: 1 if it has no clusters.
+// The most blocks that may share a row on the device of `scores`: 1 if it has no clusters that are large enough.
 int64_t topk_blocks(TensorView scores) {
   const OnDevice on(scores);
   return topk_cluster_blocks();

@@ -76,7 +76,8 @@ struct ScheduleShared {
 // Every thread of the block calls it, and all meet in it; there are less than 2^31 tiles. `ragged`: some row
 // is shorter than `max_length`.
 template <int Rows, int Threads>
-__device__ inline Schedule<Rows> schedule_of_block(const ScoreArguments& a, ScheduleShared<Threads>& shared, bool& ragged) {
+__device__ inline Schedule<Rows> schedule_of_block(const ScoreArguments& a, ScheduleShared<Threads>& shared,
+                                                   bool& ragged) {
   const auto groups = static_cast<uint32_t>(a.rows / Rows);
   if (groups == 1) {  // nothing to search for: a short call should not wait for it
     ragged = false;
@@ -97,7 +98,9 @@ __device__ inline Schedule<Rows> schedule_of_block(const ScoreArguments& a, Sche
   for (uint32_t group = from; group < to; ++group) {
     own += tiles_of<Rows>(a.lengths, group);
 #pragma unroll
-    for (int r = 0; r < Rows; ++r) mine_ragged = mine_ragged || a.lengths[static_cast<int64_t>(group) * Rows + r] < a.max_length;
+    for (int r = 0; r < Rows; ++r) {
+      mine_ragged = mine_ragged || a.lengths[static_cast<int64_t>(group) * Rows + r] < a.max_length;
+    }
   }
   const uint32_t inclusive = warp_inclusive_sum(own);
   if (threadIdx.x % 32 == 31) shared.warp_tiles[threadIdx.x / 32] = inclusive;

@@ -35,7 +35,6 @@ __device__ inline void select_all(const Writer& write, int length, int k, bool p
 template <int Words>
 struct Marks {
   static_assert(Words <= 32);
-  static constexpr int kPositions = Words * kScanThreads * 32;
   uint32_t above[Words * kScanThreads];
   uint32_t equal[Words * kScanThreads];
 

@@ -11,7 +11,7 @@ namespace dsa {
 
 constexpr int64_t kFewBlocks = 128;  // about fill a device
 
-// Levels of reduction for rows of `width` scores, where `most_blocks` (a power of two, 1 without clusters)
+// Levels of reduction for rows of `width` scores, where `most_blocks` (a power of two, 1 for no clusters)
 // may share a row. Smaller parts than four times k reduce nothing.
 struct TopkPlan {
   int levels = 0;

@@ -25,6 +25,12 @@ UNITS: dict[str | None, int] = {None: 0, "wgmma": 1, "mma": 2, "fma": 3}
 GPU; ``fma``: plain float32. None is the first of them that the device and the sizes allow.
 """
 
+MMA_HEADS = 160
+"""Most heads that ``mma`` takes."""
+
+MMA_ALIGNMENT = 16
+"""What divides the bytes of a page, and the address of the first, where ``mma`` reads keys."""
+
 
 def paged_scores(
     codes: torch.Tensor,

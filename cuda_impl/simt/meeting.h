@@ -38,8 +38,8 @@ inline std::string describe(const Site& site) {
 }
 
 [[noreturn]] inline void diverged(Warp& warp, unsigned lane, const Site& here, const Site& there, const char* group) {
-  fail(warp, lane, std::string("divergent collective: this thread is at ") + describe(here) + ", an earlier thread of its " +
-                       group + " is at " + describe(there));
+  fail(warp, lane, "divergent collective: this thread is at " + describe(here) + ", an earlier thread of its " + group +
+                       " is at " + describe(there));
 }
 
 // Arrives at a warp collective and returns the generation to deposit in.
@@ -53,7 +53,9 @@ inline unsigned arrive(Warp& warp, unsigned lane, const Site& site) {
   return warp.generation;
 }
 
-inline void next_lane(Warp& warp, unsigned lane) { switch_context(warp.lanes[lane], warp.lanes[(lane + 1) % warp_size]); }
+inline void next_lane(Warp& warp, unsigned lane) {
+  switch_context(warp.lanes[lane], warp.lanes[(lane + 1) % warp_size]);
+}
 
 // Arrives at a place where the whole block meets.
 inline void arrive_block(Warp& warp, unsigned lane, const Site& site) {
