@@ -65,8 +65,8 @@ def paged_scores(
     on which unit scores, and that on the page size, the number of heads and where the tensors start:
 
     - ``mma`` takes up to 160 heads, and keys that start at multiples of 16 bytes: an aligned ``cache``, with pages
-      of a multiple of 4 tokens unless keys are bf16. Products are exact; what the unit keeps of their sums was
-      measured on no GPU: `dsa-crosscheck device accumulator --candidate cuda-mma` measures the one that is there.
+      of a multiple of 4 tokens unless keys are bf16. Products are exact. Its sums were measured on an H200,
+      within float32's own bound; `dsa-crosscheck device accumulator --candidate cuda-mma` measures another GPU's.
     - ``wgmma`` takes up to 64 heads (bf16 keys: just 64), pages of a multiple of 64 tokens, and ``cache``, ``codes``
       and a row's codes aligned to 16 bytes. Its sums were measured on an H200, within float32's own bound.
 
