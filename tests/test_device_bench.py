@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ import torch
 import xarray as xr
 
 from dsa_crosscheck.compare import cli
-from dsa_crosscheck.compare.device import accumulator, bench, cell, memory, record
+from dsa_crosscheck.compare.device import accumulator, bench, cell, memory, record, timing
 from dsa_crosscheck.compare.device.batches import ScoreShape, SelectShape, StoreShape
 from dsa_crosscheck.compare.device.contenders import contenders_named
 from dsa_crosscheck.compare.device.contenders import cuda as cuda_contender
@@ -61,6 +62,20 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> type[Clock]:
     monkeypatch.setattr(cell, "Replay", Clock)
     monkeypatch.setattr(cell, "input_sets", lambda read_bytes: 2)
     return Clock
+
+
+def test_a_replay_settles_for_so_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    replayed: list[object] = []
+
+    def seconds(work: Callable[[], object]) -> float:
+        replayed.append(work)
+        return 0.4 * timing.SETTLE_SECONDS
+
+    monkeypatch.setattr(timing, "event_seconds", seconds)
+    one = timing.Replay.__new__(timing.Replay)
+    one._graph = SimpleNamespace(replay="the graph")
+    one.settle()
+    assert replayed == ["the graph"] * 3
 
 
 def test_a_cell_is_timed_in_turns_and_checked(clock: type[Clock]) -> None:

@@ -88,6 +88,7 @@ class Kernels:
         lengths: torch.Tensor,
     ) -> torch.Tensor:
         """See ``Candidate``."""
+        self._check_sizes(codes, cache)
         return paged_scores(
             codes,
             weights,
@@ -103,6 +104,9 @@ class Kernels:
     def select(self, scores: torch.Tensor, lengths: torch.Tensor, topk: int) -> torch.Tensor:
         """See ``Candidate``."""
         return exact_topk(scores, lengths, topk)
+
+    def _check_sizes(self, codes: torch.Tensor, cache: torch.Tensor) -> None:
+        """``Unsupported`` for queries or pages that what scores does not take."""
 
     def _page_size(self, cache: torch.Tensor) -> int:
         return cache.shape[1] // self.conventions.key.record_bytes(HEAD_DIM)
@@ -133,16 +137,7 @@ class CudaMma(Cuda):
     name = "cuda-mma"
     unit = "mma"
 
-    def score(
-        self,
-        codes: torch.Tensor,
-        weights: torch.Tensor,
-        cache: torch.Tensor,
-        block_table: torch.Tensor,
-        request_of_row: torch.Tensor,
-        lengths: torch.Tensor,
-    ) -> torch.Tensor:
-        """See ``Candidate``. ``Unsupported`` for more heads than the unit takes, or pages that do not align keys."""
+    def _check_sizes(self, codes: torch.Tensor, cache: torch.Tensor) -> None:
         heads, page_bytes = codes.shape[1], cache.shape[1]
         if heads > MMA_HEADS:
             raise Unsupported(f"candidate {self.name!r} scores up to {MMA_HEADS} heads, got {heads}")
@@ -150,7 +145,6 @@ class CudaMma(Cuda):
             raise Unsupported(
                 f"candidate {self.name!r} reads pages of a multiple of {MMA_ALIGNMENT} bytes, got {page_bytes}"
             )
-        return super().score(codes, weights, cache, block_table, request_of_row, lengths)
 
 
 def _check_supported(name: str, c: Conventions) -> None:

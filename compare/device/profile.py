@@ -18,7 +18,7 @@ from dsa_crosscheck.compare.studies.text_table import text_table
 from dsa_crosscheck.cuda_impl.ops.runtime import kernels_for
 
 SECTIONS = ("SpeedOfLight", "ComputeWorkloadAnalysis", "WarpStateStats", "LaunchStats")
-WATCHED = "regex:score_kernel|store_kernel|topk_kernel|topk_cluster_kernel"
+WATCHED = "regex:score_kernel|store_kernel|topk_kernel"
 WORKLOAD = (sys.executable, "-m", "dsa_crosscheck.compare.device.profiled")
 COMMAND = ("ncu", "--clock-control", "none", "--csv", "--page", "raw", "--kernel-name", WATCHED)
 
