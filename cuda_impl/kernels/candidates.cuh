@@ -36,7 +36,6 @@ struct Candidates {
 };
 
 struct FilterShared {
-  MaximaShared maxima;
   uint16_t reaching[kScanWarps][32 * kThreadGroups];  // groups of a warp whose maximum reaches the bound
 };
 
@@ -112,7 +111,7 @@ __device__ inline bool filter_groups(const ScoreRow& row, int k, FilterShared& f
                                      RangeShared& shared, BlockScope& scope) {
   if (threadIdx.x == 0) out.count = 0u;
   Maxima<kThreadGroups> maxima;
-  Range range = find_maxima<Vectors>(row, k, maxima, filter.maxima);
+  Range range = find_maxima<Vectors>(row, k, maxima, shared);
   const uint32_t highest = range.high;
   if (range.low < range.high) narrow(maxima, range, shared, scope);
   if (range.low == 0u) return false;

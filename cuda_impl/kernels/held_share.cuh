@@ -7,6 +7,7 @@
 #include "block_scan.cuh"
 #include "candidates.cuh"
 #include "device.cuh"
+#include "kth_largest.cuh"
 #include "maxima.cuh"
 #include "order_key.cuh"
 #include "score_row.cuh"
@@ -17,8 +18,6 @@ constexpr int kHeldVectors = 8;  // of a thread
 constexpr int kHeldGroups = 2;   // of them, each with its maximum
 constexpr int kGroupVectors = kHeldVectors / kHeldGroups;
 constexpr int kShareMax = kHeldVectors * kVector * kScanThreads;
-constexpr int kGathered = 4096;  // scores that the first block takes
-static_assert(kGathered < 1 << 16);
 
 // This thread's scores of a share: vectors as far apart as there are threads.
 struct Held {
@@ -45,6 +44,28 @@ struct Held {
     return of;
   }
 
+  // Range of a share's maxima, of which the `wanted` largest will be sought.
+  __device__ Range range(const Maxima<kHeldGroups>& maxima, uint32_t wanted, RangeShared& shared) const {
+    uint32_t low = ~0u, high = 0u;
+    maxima.visit([&](uint32_t key, int g) {
+      if (start(g * kGroupVectors) < length) low = key < low ? key : low;
+      high = key > high ? key : high;
+    });
+    return range_of_block(low, high, wanted, shared);
+  }
+
+  // One bit a score that reaches the bound, the lowest for v[0].x.
+  __device__ uint32_t reaching(uint32_t bound) const {
+    if (bound > 0u) return reaching_bits(v, least_of_key(bound));  // nothing past the length: that is NaN
+    uint32_t bits = 0u;
+#pragma unroll
+    for (int i = 0; i < kHeldVectors; ++i) {
+      const int left = length - start(i);
+      bits |= (left >= kVector ? 15u : left > 0 ? (1u << left) - 1u : 0u) << (i * kVector);
+    }
+    return bits;
+  }
+
   // Groups of a share of that length that have a score.
   __device__ static int groups(int length) {
     const int vectors = ceil_divide(length, kVector);
@@ -57,57 +78,5 @@ struct Held {
     return count;
   }
 };
-
-// What the first block selects from: key and position in the row.
-struct Gathered {
-  static constexpr bool kRuns = true;
-
-  uint2 entries[kGathered];
-  uint32_t count;
-
-  template <class Visit>
-  __device__ void visit(Visit&& f) const {
-    for (uint32_t i = threadIdx.x; i < count; i += kScanThreads) f(entries[i].x, static_cast<int>(entries[i].y));
-  }
-};
-
-struct GatherShared {
-  uint32_t warp_sums[kScanWarps];
-  uint32_t start;  // of the block's entries in the list
-};
-
-// Adds the block's scores that reach the bound to a list of any block; the count may exceed the list. One
-// reservation a block: to another block's memory, and all at one place, they would queue.
-__device__ inline void gather(const Held& held, uint32_t bound, int first, GatherShared& shared, Gathered& to) {
-  uint32_t hits = 0u;
-  if (bound > 0u) {
-    hits = reaching_bits(held.v, least_of_key(bound));  // nothing past the length: that is NaN
-  } else {
-#pragma unroll
-    for (int i = 0; i < kHeldVectors; ++i) {
-      const int left = held.length - Held::start(i);
-      hits |= (left >= kVector ? 15u : left > 0 ? (1u << left) - 1u : 0u) << (i * kVector);
-    }
-  }
-  const auto own = static_cast<uint32_t>(__popc(hits));
-  const uint32_t before = block_prefix_sum(own, shared.warp_sums);
-  if (threadIdx.x == kScanThreads - 1) shared.start = atomicAdd(&to.count, before + own);
-  __syncthreads();
-  uint32_t place = shared.start + before;
-  const auto add = [&](int bit, float score) {
-    if ((hits >> bit & 1u) == 0u) return;
-    const int at = first + Held::start(bit / kVector) + bit % kVector;
-    if (place < kGathered) to.entries[place] = make_uint2(order_key(score), static_cast<uint32_t>(at));
-    ++place;
-  };
-#pragma unroll
-  for (int i = 0; i < kHeldVectors; ++i) {
-    if ((hits >> (i * kVector) & 15u) == 0u) continue;
-    add(i * kVector, held.v[i].x);
-    add(i * kVector + 1, held.v[i].y);
-    add(i * kVector + 2, held.v[i].z);
-    add(i * kVector + 3, held.v[i].w);
-  }
-}
 
 }  // namespace dsa

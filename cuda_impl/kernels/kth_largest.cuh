@@ -27,13 +27,35 @@ struct RangeShared {
   uint32_t bin;
   uint32_t inside;  // keys in the bin
   uint32_t wanted;
+  uint32_t lows[kScanWarps];
+  uint32_t highs[kScanWarps];
+};
+
+// From the smallest to the largest of what the block's threads found. The block must meet once more before
+// the next call.
+__device__ inline Range range_of_block(uint32_t low, uint32_t high, uint32_t wanted, RangeShared& shared) {
+  low = __reduce_min_sync(full_warp, low);
+  high = __reduce_max_sync(full_warp, high);
+  if (threadIdx.x % 32 == 0) {
+    shared.lows[threadIdx.x / 32] = low;
+    shared.highs[threadIdx.x / 32] = high;
+  }
+  __syncthreads();
+  const int warp = threadIdx.x % kScanWarps;
+  return {__reduce_min_sync(full_warp, shared.lows[warp]), __reduce_max_sync(full_warp, shared.highs[warp]), wanted};
+}
+
+struct Unseen {
+  __device__ void operator()(uint32_t, uint32_t, uint32_t) const {}
 };
 
 // Narrows to the bin that holds the last wanted key; returns how many keys it holds. The sources of all
 // blocks of the scope have at least `range.wanted` keys in the range, which is the same for all. The scope's
-// bins are zero, and again after.
-template <class Source, class Scope>
-__device__ inline uint32_t narrow(const Source& source, Range& range, RangeShared& shared, Scope& scope) {
+// bins are zero, and again after. Every bin is shown to one thread: its lowest key, how many keys of the
+// range lie above it, and how many in it.
+template <class Source, class Scope, class See = Unseen>
+__device__ inline uint32_t narrow(const Source& source, Range& range, RangeShared& shared, Scope& scope,
+                                  const See& see = {}) {
   const int used = 32 - __clz(static_cast<int>(range.high - range.low));
   const int shift = used > Scope::kBinBits ? used - Scope::kBinBits : 0;
 
@@ -54,8 +76,8 @@ __device__ inline uint32_t narrow(const Source& source, Range& range, RangeShare
     });
     if (run > 0u) scope.add(run_bin, run);
   } else {
-    source.visit([&](uint32_t key, int) {
-      if (key >= range.low && key <= range.high) scope.add((key - range.low) >> shift, 1u);
+    source.visit([&](uint32_t key, int i) {
+      if (key >= range.low && key <= range.high) scope.add((key - range.low) >> shift, source.times(i));
     });
   }
 
@@ -71,8 +93,10 @@ __device__ inline uint32_t narrow(const Source& source, Range& range, RangeShare
   if (threadIdx.x == 0) shared.few_count = 0u;
 #pragma unroll
   for (int i = 0; i < kOwn; ++i) {
+    const uint32_t bin = Scope::kBins - 1 - (threadIdx.x * kOwn + i);
+    see(range.low + (bin << shift), before, count[i]);
     if (before < range.wanted && range.wanted <= before + count[i]) {
-      shared.bin = Scope::kBins - 1 - (threadIdx.x * kOwn + i);
+      shared.bin = bin;
       shared.inside = count[i];
       shared.wanted = range.wanted - before;
     }

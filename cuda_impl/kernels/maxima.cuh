@@ -26,12 +26,7 @@ struct Maxima {
 #pragma unroll
     for (int i = 0; i < Groups; ++i) f(key[i], i);
   }
-};
-
-// Smallest and largest maximum of each warp.
-struct MaximaShared {
-  uint32_t low[kScanWarps];
-  uint32_t high[kScanWarps];
+  __device__ static constexpr uint32_t times(int) { return 1u; }
 };
 
 // The larger of two scores; of a NaN and a number the number. A host's fmaxf may be NaN where one is signalling.
@@ -56,7 +51,7 @@ __device__ __forceinline__ uint32_t largest_key(const float4 (&v)[Vectors]) {
 
 // Group i of thread t is the (i * kScanThreads + t)-th of the row. Returns the range of all maxima.
 template <int Vectors>
-__device__ inline Range find_maxima(const ScoreRow& row, int k, Maxima<kThreadGroups>& maxima, MaximaShared& shared) {
+__device__ inline Range find_maxima(const ScoreRow& row, int k, Maxima<kThreadGroups>& maxima, RangeShared& shared) {
   constexpr int kSize = Vectors * kVector;
   const bool whole = row.aligned();
   uint32_t low = ~0u, high = 0u;
@@ -85,16 +80,7 @@ __device__ inline Range find_maxima(const ScoreRow& row, int k, Maxima<kThreadGr
       high = key > high ? key : high;
     }
   }
-  low = __reduce_min_sync(full_warp, low);
-  high = __reduce_max_sync(full_warp, high);
-  if (threadIdx.x % 32 == 0) {
-    shared.low[threadIdx.x / 32] = low;
-    shared.high[threadIdx.x / 32] = high;
-  }
-  __syncthreads();
-  const int warp = threadIdx.x % kScanWarps;
-  return {__reduce_min_sync(full_warp, shared.low[warp]), __reduce_max_sync(full_warp, shared.high[warp]),
-          static_cast<uint32_t>(k)};
+  return range_of_block(low, high, static_cast<uint32_t>(k), shared);
 }
 
 }  // namespace dsa
