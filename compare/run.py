@@ -42,7 +42,8 @@ class Run:
         self.max_mismatches = max_mismatches
         self.progress = progress
         self.results: list[StageResult] = []
-        self.notes: list[str] = []
+        package = getattr(candidate, "package", None)
+        self.notes: list[str] = [f"the candidate calls {package}"] if package else []
         self.outputs: dict[str, Outputs] = {}
         self.shown: dict[str, np.ndarray] | None = None
 

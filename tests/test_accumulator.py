@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from dsa_crosscheck.compare.call import Unsupported
-from dsa_crosscheck.compare.candidates import deepgemm
+from dsa_crosscheck.compare.candidates import deepgemm_package
 from dsa_crosscheck.compare.candidates.kernels import Emulated
 from dsa_crosscheck.compare.candidates.registry import BUILT_IN, CandidateError
 from dsa_crosscheck.compare.device.accumulator import measure, measure_accumulator, render
@@ -213,7 +213,7 @@ class Cutting(Adder):
 
 
 def test_a_candidate_for_no_format_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deepgemm, "find_spec", lambda name: None)
+    monkeypatch.setattr(deepgemm_package, "find_spec", lambda name: None)
     with pytest.raises(CandidateError, match="needs the package sgl-deep-gemm"):
         measure(["deepgemm"])
     with pytest.raises(CandidateError, match="should be one of emulated"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +13,7 @@ from candidates import case, judge, right
 
 from dsa_crosscheck.compare import cli, crosscheck
 from dsa_crosscheck.compare.call import Unsupported
-from dsa_crosscheck.compare.candidates import deepgemm
+from dsa_crosscheck.compare.candidates import deepgemm, deepgemm_package
 from dsa_crosscheck.compare.candidates.deepgemm import DeepGemm
 from dsa_crosscheck.compare.testing.whole import on_gpu
 from dsa_crosscheck.compare.verdict import Verdict
@@ -152,7 +153,8 @@ def test_a_report_says_how_it_stands_under_both_models(played: None) -> None:
     assert (report.verdict, report.bound) == (Verdict.WITHIN_BOUND, "tensor-core-fp8")
     assert [line.stage for line in report.stages] == ["scores"]
     assert "select" in report.not_offered
-    (note,) = report.notes
+    package, note = report.notes
+    assert package == "the candidate calls a module deep_gemm of no known distribution"
     assert note.startswith("the candidate declares tensor-core-fp8; its scores reach 0.0")
     assert "times the bound of ieee-fp32, which the conventions imply" in note
 
@@ -172,7 +174,7 @@ def missing(capsys: pytest.CaptureFixture[str], *options: str) -> str:
 
 
 def test_without_the_package(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deepgemm, "find_spec", lambda name: None)
+    monkeypatch.setattr(deepgemm_package, "find_spec", lambda name: None)
     assert "needs the package sgl-deep-gemm (module deep_gemm), not installed here" in missing(capsys)
 
 
@@ -181,6 +183,62 @@ def test_without_a_gpu(played: None, capsys: pytest.CaptureFixture[str], monkeyp
     assert "needs a GPU of compute capability 9.x or 10.x, got 8.9" in missing(capsys)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert "needs a CUDA GPU that torch can use, and found none" in missing(capsys)
+
+
+CALLED = "candidate 'deepgemm' calls {} as sgl-deep-gemm 0.1.4 has it, and found a module deep_gemm"
+NUMBER, PLAN = "get_num_sms()", "get_paged_mqa_logits_metadata(context_lens, block_kv{})"
+SCORES = "fp8_paged_mqa_logits(q, kv_cache, weights, context_lens, block_table, {})"
+SCORE_CALL = SCORES.format("schedule_meta, max_context_len, clean_logits=")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "call", "got"),
+    [
+        ("get_num_sms():", "count():", NUMBER, "no such function"),
+        ("def get_num_sms():", "get_num_sms = 132\ndef count():", NUMBER, "no such function"),
+        ("block_kv, num_sms):", "block_kv):", PLAN.format(", num_sms"), PLAN.format("")),
+        (", clean_logits):", "):", SCORE_CALL, SCORES.format("plan, max_context_len")),
+        ("logits):", "logits, lse):", SCORE_CALL, SCORES.format("plan, max_context_len, clean_logits, lse")),
+    ],
+)
+def test_another_deep_gemm_without_the_functions(
+    played: None, old: str, new: str, call: str, got: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert PLAYED.count(old) == 1
+    (tmp_path / "deep_gemm.py").write_text(PLAYED.replace(old, new) + '\n__version__ = "9.1"\n')
+    assert f"{CALLED.format(call)} 9.1 of no known distribution, which has {got}\n" in missing(capsys)
+
+
+def test_a_folder_of_that_name(played: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "deep_gemm.py").rename(tmp_path / "elsewhere.py")
+    (tmp_path / "deep_gemm").mkdir()
+    assert f"{CALLED.format(NUMBER)} of no known distribution, which has no such function\n" in missing(capsys)
+
+
+def test_another_deep_gemm_with_the_functions(played: None, tmp_path: Path) -> None:
+    more = PLAYED.replace("clean_logits):", "clean_logits=True, indices=None):")
+    (tmp_path / "deep_gemm.py").write_text(more.replace("def get_num_sms():", "get_num_sms = max\ndef count():"))
+    with pytest.raises(ValueError, match="no signature"):
+        inspect.signature(max)
+    assert DeepGemm(None).package == "a module deep_gemm of no known distribution"
+
+
+def test_the_distribution_that_provides_it_is_named(
+    played: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def distribute(folder: Path, name: str) -> None:
+        info = folder / f"{name}-2.5.dist-info"
+        info.mkdir(parents=True)
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 2.5\n")
+        (info / "top_level.txt").write_text("deep_gemm\n")
+
+    distribute(tmp_path / "elsewhere", "shadowed")
+    monkeypatch.syspath_prepend(str(tmp_path / "elsewhere"))
+    assert DeepGemm(None).package == "a module deep_gemm of no known distribution"
+    distribute(tmp_path, "other")
+    assert DeepGemm(None).package == "other 2.5"
+    distribute(tmp_path, "same")
+    assert DeepGemm(None).package == "other 2.5 or same 2.5"
 
 
 def test_it_is_compared_in_a_process_of_its_own() -> None:

@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,7 +22,7 @@ from dsa_crosscheck.compare.device.batches import ScoreShape, SelectShape, Store
 from dsa_crosscheck.compare.device.contenders import contenders_named
 from dsa_crosscheck.compare.device.contenders import cuda as cuda_contender
 from dsa_crosscheck.compare.device.contenders import unfused as unfused_contender
-from dsa_crosscheck.compare.device.stages import STAGES
+from dsa_crosscheck.compare.device.stages import STAGES, Stage
 from dsa_crosscheck.compare.device.table import render_record
 from dsa_crosscheck.compare.device.verdicts import failure, failures
 from dsa_crosscheck.compare.studies import cost_device
@@ -144,15 +145,20 @@ def test_unfused_is_left_out_where_its_prediction_does_not_fit(monkeypatch: pyte
 
 
 @pytest.fixture
-def made(clock: type[Clock], monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """A record of all stages at small shapes, with a contender that is missing."""
+def stages(clock: type[Clock], monkeypatch: pytest.MonkeyPatch) -> list[Stage]:
+    """All stages at small shapes, on this CPU, with a contender that is missing."""
     monkeypatch.setitem(sys.modules, "deep_gemm", None)
     monkeypatch.setattr(bench, "head", lambda commit: {**HEAD, "commit": commit})
     monkeypatch.setattr(bench, "copy_bytes_per_second", lambda: 4e12)
     original = cell.measure
     monkeypatch.setattr(bench, "measure", lambda *a: original(*a, "cpu"))
     small = {"score": ScoreShape(2, 128, 2), "store": StoreShape(128), "select": SelectShape(2, 300, 32)}
-    stages = [replace(stage, shapes=(small[stage.name],)) for stage in STAGES]
+    return [replace(stage, shapes=(small[stage.name],)) for stage in STAGES]
+
+
+@pytest.fixture
+def made(stages: list[Stage]) -> dict[str, Any]:
+    """A record of ``stages``."""
     names = ["cuda", "deepgemm", "unfused", "torch"]
     return bench.run_bench(contenders_named(names), "abc", stages)
 
@@ -222,7 +228,13 @@ def test_study_cost_on_a_gpu_writes_the_record(
     made: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(cost_device, "need_gpu", lambda what: None)
-    monkeypatch.setattr(cost_device, "run_bench", lambda contenders, commit: {**made, "commit": commit})
+
+    def run_bench(contenders: object, commit: str, keep: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
+        found = {**made, "commit": commit}
+        keep(found)
+        return found
+
+    monkeypatch.setattr(cost_device, "run_bench", run_bench)
     target, dataset = tmp_path / "kernels.json", tmp_path / "cost.nc"
     command = ["study", "cost", "--candidate", "cuda,deepgemm", "--commit", "f00", "--record", str(target)]
     assert cli.main([*command, "--out", str(dataset)]) == 0
@@ -236,6 +248,40 @@ def test_study_cost_on_a_gpu_writes_the_record(
     assert "WRONG: cuda score fp8" in capsys.readouterr().out
     made["cost"] = []
     assert cli.main(command) == 3  # nobody could be timed
+
+
+@pytest.mark.parametrize("finished", [1, 5])
+def test_a_stopped_study_cost_leaves_the_cases_that_it_finished(
+    stages: list[Stage],
+    made: dict[str, Any],
+    finished: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    target, measured = tmp_path / "kernels.json", bench.measure
+    target.write_text("the record of another run")
+    cases = [(stage.name, kind) for stage in stages for kind in stage.formats]
+
+    def stopped(stage: Stage, kind: str, *rest: Any) -> cell.Cell:
+        if (stage.name, kind) == cases[finished]:
+            raise KeyboardInterrupt
+        return measured(stage, kind, *rest)
+
+    monkeypatch.setattr(bench, "measure", stopped)
+    monkeypatch.setattr(cost_device, "need_gpu", lambda what: None)
+    monkeypatch.setattr(cost_device, "run_bench", partial(bench.run_bench, stages=stages))
+    command = ["study", "cost", "--candidate", "cuda,deepgemm,unfused,torch", "--commit", "abc", "--record"]
+    assert cli.main([*command, str(target)]) == 2
+    left = json.loads(target.read_text())
+    assert list(dict.fromkeys((one["stage"], one["format"]) for one in left["cost"])) == cases[:finished]
+    assert [(one["stage"], one["format"]) for one in left["unfinished"]] == cases[finished:]
+    assert left["unfinished"][-1] == {"format": "fp32", "stage": "select", "rows": 2, "keys": 300, "k": 32}
+    assert left.keys() - made.keys() == {"unfinished"}
+    assert len(cost_records(tmp_path)) == len(left["cost"])
+    assert [path.name for path in tmp_path.iterdir()] == [target.name]
+    monkeypatch.setattr(bench, "measure", measured)
+    assert cli.main([*command, str(target)]) == 0
+    assert json.loads(target.read_text()).keys() == made.keys()
 
 
 @pytest.mark.parametrize(

@@ -90,6 +90,7 @@ def test_committed_figure_shows_the_committed_record(recorded: dict[str, Any]) -
 
 def test_committed_record_is_right_and_readable(recorded: dict[str, Any]) -> None:
     assert failures(recorded) == []
+    assert "unfinished" not in recorded
     assert len(cost_records(RESULTS)) >= len(recorded["cost"])
     assert all(shape_of(entry) for entry in recorded["cost"])
     assert {entry["stage"] for entry in recorded["cost"]} == {"score", "store", "select"}

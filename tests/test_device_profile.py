@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 
 import pytest
+import torch
 
 from dsa_crosscheck.compare.cli import main
 from dsa_crosscheck.compare.device import profile
-from dsa_crosscheck.compare.device.profiled import names
+from dsa_crosscheck.compare.device.batches import SelectShape, select_batch
+from dsa_crosscheck.compare.device.profiled import CASES, names
+from dsa_crosscheck.compare.device.stages import STAGES
+from dsa_crosscheck.cuda_impl import build
+from dsa_crosscheck.cuda_impl.ops.runtime import kernels_for
 
 METRICS = {
     "ID": "0",
@@ -49,8 +55,27 @@ def test_launches_keep_their_metrics() -> None:
 
 
 def test_another_number_of_launches_is_refused() -> None:
-    with pytest.raises(ValueError, match="should see"):
+    with pytest.raises(ValueError, match=f"should see {len(CASES)} launches, one a case, saw 2"):
         profile.parse(table(2))
+
+
+def test_every_kernel_of_the_cases_is_watched() -> None:
+    files = {"score": "score*.cuh", "store": "store.cuh", "select": "topk*.cuh"}
+    text = "".join(p.read_text() for stage, *_ in CASES for p in build.KERNELS.glob(files[stage]))
+    kernels = set(re.findall(r"__global__[^;{]*?(\w+_kernel)\(", text))
+    assert kernels == {"score_kernel", "store_kernel", "topk_kernel", "topk_cluster_kernel"}
+    for kernel in kernels:
+        assert re.fullmatch(profile.WATCHED.removeprefix("regex:"), kernel)
+
+
+def test_each_selection_is_one_launch_and_long_rows_go_to_a_cluster() -> None:
+    shapes = [shape for stage, _, shape in CASES if stage == "select"]
+    assert shapes == list(STAGES[-1].shapes)
+    needed = kernels_for(torch.device("cpu")).topk_workspace
+    assert all(needed(s.rows, s.keys, s.k, 16) == 0 for s in shapes), "a level more is a launch more"
+    cut = [s for s in shapes if needed(s.rows, s.keys, s.k, 1) > 0]
+    assert cut == [SelectShape(8, 262144, 512), SelectShape(8, 262144, 2048)]
+    assert [select_batch("fp32", s, 0, "cpu").bytes for s in cut] == [4 * 8 * (262144 + k + 1) for k in (512, 2048)]
 
 
 def test_without_a_gpu(tmp_path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from importlib.util import find_spec
-from typing import Any
-
 import torch
 
 from dsa_crosscheck.compare.call import Unsupported
+from dsa_crosscheck.compare.candidates.deepgemm_package import load_package, provider
 from dsa_crosscheck.reference.conventions import Conventions, get_field
 from dsa_crosscheck.reference.presets import PRESETS
 
 PAGE, HEAD_DIM, HEADS = 64, 128, (32, 64)
 RECORD_BYTES = HEAD_DIM + 4
-ARCHITECTURES = (9, 10)
-"""Major compute capabilities that the package has this kernel for."""
 
 SEEN: dict[str, tuple[object, ...]] = {
     "key.format": ("fp8-e4m3fn",),
@@ -36,9 +31,10 @@ class DeepGemm:
     """The scorer alone, under the conventions of ``deepgemm-fp8`` or any whose scores are the same formula.
 
     ``accumulator``: it multiplies fp8 codes in the matrix unit, which keeps fewer bits than float32.
+    ``package``: who provides the module that is called.
 
-    Raises ``Unsupported`` naming the first field that it does not follow, without the package, or
-    without a GPU that the package has a kernel for.
+    Raises ``Unsupported`` naming the first field that it does not follow, without the package, without a
+    GPU that the package has a kernel for, or where its functions are not those that are called here.
     """
 
     name = "deepgemm"
@@ -52,7 +48,8 @@ class DeepGemm:
             if got not in values:
                 wanted = " or ".join(map(repr, values))
                 raise Unsupported(f"candidate 'deepgemm' implements only {field}={wanted}, got {got!r}")
-        self._library = _library()
+        self._library = load_package()
+        self.package = provider(self._library)
 
     def score(
         self,
@@ -109,18 +106,3 @@ class DeepGemm:
             clean_logits=False,
         )
         return logits
-
-
-def _library() -> Any:
-    """The package, if it is installed and there is a GPU for it; ``Unsupported`` says which is missing."""
-    if find_spec("deep_gemm") is None:
-        raise Unsupported("candidate 'deepgemm' needs the package sgl-deep-gemm (module deep_gemm), not installed here")
-    if not torch.cuda.is_available():
-        raise Unsupported("candidate 'deepgemm' needs a CUDA GPU that torch can use, and found none")
-    major, minor = torch.cuda.get_device_capability()
-    if major not in ARCHITECTURES:
-        raise Unsupported(
-            f"candidate 'deepgemm' needs a GPU of compute capability {ARCHITECTURES[0]}.x or {ARCHITECTURES[1]}.x, "
-            f"got {major}.{minor}"
-        )
-    return import_module("deep_gemm")

@@ -42,10 +42,10 @@ class Candidate(Protocol):
 
     Optional attributes: ``returns``, ``logical`` (default) or ``physical``: whether ``run`` selects
     indices within the row's request, or slots page * page_size + offset; ``cache``, a
-    ``CacheDescription`` of the cache it works on, refused when the inputs' cache differs;
-    ``accumulator``, the name of the accumulator model (``reference.models``) that its scores are judged
-    by unless the caller names one; by default the one that the conventions imply. A report then says
-    how they stand under that one too.
+    ``CacheDescription`` of the cache it works on, refused when the inputs' cache differs; ``package``,
+    name and version of the library that it calls, which a report notes; ``accumulator``, the name of the
+    accumulator model (``reference.models``) that its scores are judged by unless the caller names one; by
+    default the one that the conventions imply. A report then says how they stand under that one too.
 
     Every method may be called again with the same arguments, with rows in another order or fewer of
     them, and with anything at all in bytes that no row may read.

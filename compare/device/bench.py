@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -16,10 +16,17 @@ from dsa_crosscheck.compare.device.timing import copy_bytes_per_second
 from dsa_crosscheck.compare.device.verdicts import failure
 
 
-def run_bench(contenders: Sequence[Contender], commit: str, stages: Sequence[Stage] = STAGES) -> dict[str, Any]:
+def run_bench(
+    contenders: Sequence[Contender],
+    commit: str,
+    stages: Sequence[Stage] = STAGES,
+    *,
+    keep: Callable[[dict[str, Any]], None] = lambda record: None,
+) -> dict[str, Any]:
     """The record: head, ``peers`` (versions), ``copy_bytes_per_second``, ``cost`` entries and ``left_out``.
 
-    Progress goes to standard error.
+    Progress goes to standard error. ``keep`` gets the record after each case, for a run that is stopped to leave
+    what it has: until the last one with ``unfinished``, the cases still to come (format, stage and sizes).
     """
     record: dict[str, Any] = {
         **head(commit),
@@ -28,14 +35,15 @@ def run_bench(contenders: Sequence[Contender], commit: str, stages: Sequence[Sta
         "cost": [],
         "left_out": [],
     }
-    for stage in stages:
-        for shape in stage.shapes:
-            for format_name in stage.formats:
-                cell = measure(stage, format_name, shape, contenders, record["copy_bytes_per_second"])
-                record["cost"] += cell.entries
-                record["left_out"] += cell.left_out
-                _tell(stage, format_name, shape, cell)
-                torch.cuda.empty_cache()
+    cases = [(stage, name, shape) for stage in stages for shape in stage.shapes for name in stage.formats]
+    for number, (stage, format_name, shape) in enumerate(cases, start=1):
+        cell = measure(stage, format_name, shape, contenders, record["copy_bytes_per_second"])
+        record["cost"] += cell.entries
+        record["left_out"] += cell.left_out
+        unfinished = [{"format": name, "stage": s.name, **size.entry()} for s, name, size in cases[number:]]
+        keep({**record, "unfinished": unfinished} if unfinished else record)
+        _tell(stage, format_name, shape, cell)
+        torch.cuda.empty_cache()
     return record
 
 

@@ -18,7 +18,7 @@ from dsa_crosscheck.compare.studies.text_table import text_table
 from dsa_crosscheck.cuda_impl.ops.runtime import kernels_for
 
 SECTIONS = ("SpeedOfLight", "ComputeWorkloadAnalysis", "WarpStateStats", "LaunchStats")
-WATCHED = "regex:score_kernel|store_kernel|topk_kernel"
+WATCHED = "regex:score_kernel|store_kernel|topk_kernel|topk_cluster_kernel"
 WORKLOAD = (sys.executable, "-m", "dsa_crosscheck.compare.device.profiled")
 COMMAND = ("ncu", "--clock-control", "none", "--csv", "--page", "raw", "--kernel-name", WATCHED)
 
@@ -68,7 +68,7 @@ def parse(output: str) -> list[dict[str, Any]]:
     scale = MICROSECONDS[units[COLUMNS["us"]]]
     cases = list(names())
     if len(values) != len(cases):
-        raise ValueError(f"`device profile` should see {len(cases)} launches, saw {len(values)}")
+        raise ValueError(f"`device profile` should see {len(cases)} launches, one a case, saw {len(values)}")
     launches = []
     for case, row in zip(cases, values, strict=True):
         cells = dict(zip(head, row, strict=True))

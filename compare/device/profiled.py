@@ -1,5 +1,6 @@
 """What the profiler watches: our kernels at the sizes whose targets name a peer, each launched once.
 
+Rows of 262,144 scores are selected from in one launch only where clusters of 16 blocks fit the GPU.
 ``python -m dsa_crosscheck.compare.device.profiled`` prints the name of each launch before it starts it.
 """
 
@@ -25,6 +26,8 @@ CASES: tuple[tuple[str, str, Any], ...] = (
     ("store", "fp4", StoreShape(1 << 20)),
     ("select", "fp32", SelectShape(256, 32768, 512)),
     ("select", "fp32", SelectShape(256, 32768, 2048)),
+    ("select", "fp32", SelectShape(8, 262144, 512)),
+    ("select", "fp32", SelectShape(8, 262144, 2048)),
 )
 
 

@@ -22,7 +22,7 @@ RECORD = "record"
 
 
 def run_on_gpu(args: argparse.Namespace, names: Sequence[str]) -> xr.Dataset:
-    """Time ``names`` on this GPU; written to ``--record`` too, and ``failures`` says what of ours is wrong.
+    """Time ``names`` on this GPU; written to ``--record`` after each case, and ``failures`` says what of ours is wrong.
 
     ``ValueError`` for an unknown name, no GPU, a report, or a ``--record`` that can't be written.
     """
@@ -31,10 +31,12 @@ def run_on_gpu(args: argparse.Namespace, names: Sequence[str]) -> xr.Dataset:
         raise ValueError("a report should be of candidates timed on a CPU; a GPU's figures are written by `--record`")
     check_target("--record", args.record)
     need_gpu(f"`--candidate` {','.join(names)}")
-    record = run_bench(contenders, args.commit or "")
-    if args.record is not None:
-        write(args.record, record)
-    return dataset_of(record)
+
+    def keep(record: dict[str, Any]) -> None:
+        if args.record is not None:
+            write(args.record, record)
+
+    return dataset_of(run_bench(contenders, args.commit or "", keep=keep))
 
 
 def dataset_of(record: dict[str, Any]) -> xr.Dataset:

@@ -121,7 +121,7 @@ def _cost_options(parser: argparse.ArgumentParser) -> None:
         "and torch (default: %(default)s)"
     )
     option("--candidate", default="emulated,unfused", metavar="NAMES", help=names)
-    option("--record", type=Path, metavar="PATH", help="on a GPU: also write the record there, as JSON")
+    option("--record", type=Path, metavar="PATH", help="on a GPU: also write the record there after each case, as JSON")
     option("--commit", help="on a GPU: what is measured, recorded as given")
     option("--family", metavar="NAME", help=f"on a CPU: family of inputs (default: {value['family']})")
     option("--context", type=int, metavar="TOKENS", help=f"on a CPU: raw tokens (default: {value['context']})")

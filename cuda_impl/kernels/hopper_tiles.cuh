@@ -156,6 +156,7 @@ __device__ inline void score_tiles(const ScoreArguments& a, Schedule<Rows> sched
     barrier_arrive(shared_address(&shared.queries.empty[buffer]));
     if constexpr (Operand::kGrouped) {
       if (all || __any_sync(full_warp, !narrow)) {
+        __syncwarp();  // other lanes have written the scores that this one replaces
 #pragma unroll
         for (int r = 0; r < Rows; ++r) {
           constexpr int kStride = S::kConsumers * kTileKeys;

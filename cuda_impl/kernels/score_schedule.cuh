@@ -23,12 +23,18 @@ struct Segment {
   int count;
 };
 
+// Tiles of so many keys; unsigned, since rounding the longest row up leaves an int's range.
+__device__ constexpr int tiles_over(int keys) {
+  return static_cast<int>(ceil_divide<uint32_t>(keys, kTileKeys));
+}
+static_assert(tiles_over(0) == 0 && tiles_over(65) == 2 && tiles_over(0x7FFFFFFF) == 1 << 25);
+
 template <int Rows>
 __device__ __forceinline__ int tiles_of(const int32_t* lengths, int64_t group) {
   int longest = lengths[group * Rows];
 #pragma unroll
   for (int r = 1; r < Rows; ++r) longest = max(longest, lengths[group * Rows + r]);
-  return ceil_divide(longest, kTileKeys);
+  return tiles_over(longest);
 }
 
 // A block's piece, walked group by group. Each role of the block has its own.
