@@ -62,7 +62,7 @@ __device__ __forceinline__ uint32_t reaching_bits(const float4 (&v)[Vectors], fl
   return bits;
 }
 
-// Adds the scores of a warp's groups that reach the bound, which is not 0, to `out`.
+// Adds the positions of a warp's scores that reach the bound, which is not 0, to `out`.
 template <int Vectors>
 __device__ inline void look_again(const ScoreRow& row, const Maxima<kThreadGroups>& maxima, uint32_t bound,
                                   uint16_t* reaching, Candidates& out) {
@@ -94,12 +94,27 @@ __device__ inline void look_again(const ScoreRow& row, const Maxima<kThreadGroup
       if (first - lane + b * 32 < count) hits |= reaching_bits(v[b], least) << (b * kSize);
     }
     uint32_t place = reserve(static_cast<uint32_t>(__popc(hits)), out.count);
-    // Read once more, from the nearest cache: registers can't be chosen by a number.
     for (; hits != 0u && place < kCandidates; hits &= hits - 1u, ++place) {
       const int bit = __ffs(static_cast<int>(hits)) - 1;
-      const int position = reaching[first + bit / kSize * 32] * kSize + bit % kSize;
-      out.keys[place] = order_key(row.scores[position]);
-      out.positions[place] = static_cast<uint16_t>(position);
+      out.positions[place] = static_cast<uint16_t>(reaching[first + bit / kSize * 32] * kSize + bit % kSize);
+    }
+  }
+}
+
+// Fills in the keys of those that this thread will visit. Read once more, several at once: registers can't be
+// chosen by a number.
+__device__ inline void find_keys(const ScoreRow& row, Candidates& out) {
+  for (uint32_t first = threadIdx.x; first < out.count; first += kBatch * kScanThreads) {
+    float score[kBatch];
+#pragma unroll
+    for (int b = 0; b < kBatch; ++b) {
+      const uint32_t i = first + b * kScanThreads;
+      score[b] = row.scores[out.positions[i < out.count ? i : first]];
+    }
+#pragma unroll
+    for (int b = 0; b < kBatch; ++b) {
+      const uint32_t i = first + b * kScanThreads;
+      if (i < out.count) out.keys[i] = order_key(score[b]);
     }
   }
 }
@@ -121,7 +136,9 @@ __device__ inline bool filter_groups(const ScoreRow& row, int k, FilterShared& f
   }
   look_again<Vectors>(row, maxima, range.low, filter.reaching[threadIdx.x / 32], out);
   __syncthreads();
-  return out.count <= kCandidates;
+  if (out.count > kCandidates) return false;
+  find_keys(row, out);
+  return true;
 }
 
 }  // namespace dsa

@@ -3,8 +3,8 @@
 // Clusters take compute capability 9.0. Kernels that use them are compiled for older GPUs too, so that one
 // source serves all, and never launched there.
 //
-// A block's shared memory may be reached from when all blocks have begun until it arrives at the barrier
-// after which it may end: the kernel's first and last access of that kind each need a barrier.
+// A block's shared memory may be reached from when all blocks have begun, which needs a barrier, until it ends:
+// that takes another one, or mail that it has waited for (mail.cuh).
 #pragma once
 
 #include <cstdint>

@@ -19,12 +19,16 @@ constexpr int kHeldGroups = 2;   // of them, each with its maximum
 constexpr int kGroupVectors = kHeldVectors / kHeldGroups;
 constexpr int kShareMax = kHeldVectors * kVector * kScanThreads;
 
-// This thread's scores of a share: vectors as far apart as there are threads.
+// This thread's scores of a share. A warp has neighbouring scores, and reads 32 vectors of them at a time: its
+// scores are in order of vector, lane, place in the vector.
 struct Held {
   float4 v[kHeldVectors];
   int length;  // of the share
 
-  __device__ static int start(int i) { return (i * kScanThreads + static_cast<int>(threadIdx.x)) * kVector; }
+  __device__ static int start(int i) {
+    const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
+    return ((warp * kHeldVectors + i) * 32 + lane) * kVector;
+  }
 
   __device__ explicit Held(const ScoreRow& share) : length(share.length) {
     const bool whole = share.aligned();
@@ -68,14 +72,9 @@ struct Held {
 
   // Groups of a share of that length that have a score.
   __device__ static int groups(int length) {
-    const int vectors = ceil_divide(length, kVector);
-    int count = 0;
-#pragma unroll
-    for (int g = 0; g < kHeldGroups; ++g) {
-      const int rest = vectors - g * kGroupVectors * kScanThreads;
-      count += rest < 0 ? 0 : rest < kScanThreads ? rest : kScanThreads;
-    }
-    return count;
+    constexpr int kWarpScores = kGroupVectors * 32 * kVector;  // of the groups of a warp of the same number
+    const int rest = ceil_divide(length % kWarpScores, kVector);
+    return length / kWarpScores * 32 + (rest < 32 ? rest : 32);
   }
 };
 

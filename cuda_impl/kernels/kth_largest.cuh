@@ -24,9 +24,11 @@ struct RangeShared {
   uint32_t few[BlockScope::kFew];
   uint32_t few_count;
   uint32_t warp_sums[kScanWarps];
-  uint32_t bin;
-  uint32_t inside;  // keys in the bin
-  uint32_t wanted;
+  struct alignas(16) {  // read as one
+    uint32_t bin;
+    uint32_t inside;  // keys in the bin
+    uint32_t wanted;
+  } found;
   uint32_t lows[kScanWarps];
   uint32_t highs[kScanWarps];
 };
@@ -46,13 +48,14 @@ __device__ inline Range range_of_block(uint32_t low, uint32_t high, uint32_t wan
 }
 
 struct Unseen {
-  __device__ void operator()(uint32_t, uint32_t, uint32_t) const {}
+  template <class Each, class Lowest>
+  __device__ void operator()(uint32_t, const Each&, const Lowest&) const {}
 };
 
 // Narrows to the bin that holds the last wanted key; returns how many keys it holds. The sources of all
 // blocks of the scope have at least `range.wanted` keys in the range, which is the same for all. The scope's
-// bins are zero, and again after. Every bin is shown to one thread: its lowest key, how many keys of the
-// range lie above it, and how many in it.
+// bins are zero, and again after. Each thread is shown its bins, from the best on: how many keys of the range
+// lie above them, how many in each, and a function that gives the lowest key of each.
 template <class Source, class Scope, class See = Unseen>
 __device__ inline uint32_t narrow(const Source& source, Range& range, RangeShared& shared, Scope& scope,
                                   const See& see = {}) {
@@ -91,21 +94,21 @@ __device__ inline uint32_t narrow(const Source& source, Range& range, RangeShare
   for (int i = 0; i < kOwn; ++i) own += count[i];
   uint32_t before = block_prefix_sum(own, shared.warp_sums);
   if (threadIdx.x == 0) shared.few_count = 0u;
+  const auto bin_of = [](int i) { return Scope::kBins - 1 - (threadIdx.x * kOwn + i); };
+  see(before, count, [&](int i) { return range.low + (bin_of(i) << shift); });
 #pragma unroll
   for (int i = 0; i < kOwn; ++i) {
-    const uint32_t bin = Scope::kBins - 1 - (threadIdx.x * kOwn + i);
-    see(range.low + (bin << shift), before, count[i]);
     if (before < range.wanted && range.wanted <= before + count[i]) {
-      shared.bin = bin;
-      shared.inside = count[i];
-      shared.wanted = range.wanted - before;
+      shared.found.bin = bin_of(i);
+      shared.found.inside = count[i];
+      shared.found.wanted = range.wanted - before;
     }
     before += count[i];
   }
   __syncthreads();
-  const uint32_t low = range.low + (shared.bin << shift), last = low + ((1u << shift) - 1u);
-  range = {low, last < range.high ? last : range.high, shared.wanted};
-  return shared.inside;
+  const uint32_t low = range.low + (shared.found.bin << shift), last = low + ((1u << shift) - 1u);
+  range = {low, last < range.high ? last : range.high, shared.found.wanted};
+  return shared.found.inside;
 }
 
 // The key itself, and how many of its equals belong to the wanted: a range of one key. Called by every
@@ -129,12 +132,12 @@ __device__ inline Range kth_largest(const Source& source, Range range, RangeShar
     }
     // Equal keys all write the same.
     if (above < range.wanted && range.wanted <= above + equal) {
-      shared.bin = key;
-      shared.wanted = range.wanted - above;
+      shared.found.bin = key;
+      shared.found.wanted = range.wanted - above;
     }
   }
   __syncthreads();
-  return {shared.bin, shared.bin, shared.wanted};
+  return {shared.found.bin, shared.found.bin, shared.found.wanted};
 }
 
 }  // namespace dsa

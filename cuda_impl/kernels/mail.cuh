@@ -47,24 +47,36 @@ __device__ __forceinline__ void Mail::wait(bool receiving) {
       : "memory");
 }
 
-// Sends 8 bytes to the same place in the dynamic shared memory of the block of that rank.
-__device__ __forceinline__ void send(uint2* place, uint2 words, Mail& mail, uint32_t rank) {
-  asm volatile(
-      "{\n.reg .b32 to, counted;\n.reg .b64 both;\n"
-      "mapa.shared::cluster.u32 to, %0, %2;\nmapa.shared::cluster.u32 counted, %1, %2;\n"
-      "mov.b64 both, {%3, %4};\n"
-      "st.async.shared::cluster.mbarrier::complete_tx::bytes.b64 [to], both, [counted];\n}" ::"r"(
-          address_of_mail(place)),
-      "r"(address_of_mail(&mail)), "r"(rank), "r"(words.x), "r"(words.y)
-      : "memory");
-}
+// To places like these in the dynamic shared memory of the block of that rank, counted by its mail.
+class Line {
+ public:
+  __device__ __forceinline__ Line(uint2* places, Mail& mail, uint32_t rank) {
+    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(to_) : "r"(address_of_mail(places)), "r"(rank));
+    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(counted_) : "r"(address_of_mail(&mail)), "r"(rank));
+  }
+  __device__ __forceinline__ void send(uint32_t place, uint2 words) const {
+    asm volatile(
+        "{\n.reg .b64 both;\nmov.b64 both, {%2, %3};\n"
+        "st.async.shared::cluster.mbarrier::complete_tx::bytes.b64 [%0], both, [%1];\n}" ::"r"(
+            to_ + place * static_cast<uint32_t>(sizeof(uint2))),
+        "r"(counted_), "r"(words.x), "r"(words.y)
+        : "memory");
+  }
+
+ private:
+  uint32_t to_;
+  uint32_t counted_;
+};
 
 #else
 
 __device__ __forceinline__ void Mail::open() { __trap(); }
 __device__ __forceinline__ void Mail::expect(uint32_t) { __trap(); }
 __device__ __forceinline__ void Mail::wait(bool) { __trap(); }
-__device__ __forceinline__ void send(uint2*, uint2, Mail&, uint32_t) { __trap(); }
+struct Line {
+  __device__ __forceinline__ Line(uint2*, Mail&, uint32_t) {}
+  __device__ __forceinline__ void send(uint32_t, uint2) const { __trap(); }
+};
 
 #endif
 
@@ -74,7 +86,14 @@ __device__ __forceinline__ void send(uint2*, uint2, Mail&, uint32_t) { __trap();
 inline void Mail::open() {}
 inline void Mail::expect(uint32_t) {}
 inline void Mail::wait(bool) { cluster_wait(); }
-inline void send(uint2* place, uint2 words, Mail&, uint32_t rank) { *of_block(place, rank) = words; }
+class Line {
+ public:
+  Line(uint2* places, Mail&, uint32_t rank) : to_(of_block(places, rank)) {}
+  void send(uint32_t place, uint2 words) const { to_[place] = words; }
+
+ private:
+  uint2* to_;
+};
 
 #endif
 

@@ -1,8 +1,8 @@
 // A bound of the k-th largest score of a row that several blocks share.
 //
-// Each block tells all others which key a given number of its groups reach: 32 such steps, a quarter of an
-// octave of groups apart. The k-th largest of all steps, each counted as the groups since the step before, is
-// reached by at least k groups, so by at least k scores.
+// Each block tells all others which key a given number of its groups reach, in 32 such steps. The k-th largest of
+// all steps, each counted as the groups since the step before, is reached by at least k groups, so by at least k
+// scores.
 #pragma once
 
 #include <cstdint>
@@ -51,30 +51,37 @@ struct Steps {
   }
 };
 
-// Steps at which the number of groups is at most `groups`: they are at 4, 5, 6, 7, 8, 10, 12, 14, 16, 20 ...
-// quarters of 2^first.
+// Steps at which the number of groups is at most `groups`: 16 at multiples of 2^first, then every eighth.
 __device__ inline uint32_t steps_within(uint32_t groups, int first) {
-  const uint32_t quarters = 4u * groups >> first;
-  if (quarters < 4u) return 0u;
-  const int octave = 29 - __clz(static_cast<int>(quarters));
-  const uint32_t steps = static_cast<uint32_t>(4 * octave) + (quarters >> octave) - 3u;
+  constexpr uint32_t kFine = kSteps / 2;
+  const uint32_t units = groups >> first;
+  const uint32_t steps = units <= kFine ? units : kFine + (units - kFine) / 8u;
   return steps < kSteps ? steps : kSteps;
 }
 
-// Fills `steps.own` from maxima in `range`, whose `wanted` is this block's equal part of k or all its groups.
-// Steps near that many are the finest. They start at less than a quarter of it and go beyond 28 times it.
+// Fills `steps.own` from maxima in `range`, whose `wanted` is this block's equal part of k. A unit is an eighth of
+// that or less, at least 1; the last step is more than nine times it. Where the row has 2 k groups, all blocks' steps
+// together are more than k, and a block has as many groups as its part.
 template <int Groups>
 __device__ inline void find_steps(const Maxima<Groups>& maxima, Range range, Steps& steps, RangeShared& shared,
                                   BlockScope& scope) {
   const uint32_t part = range.wanted, spare = 8u + part / 8u;
-  const int first = part < 4u ? 0 : 29 - __clz(static_cast<int>(part));
+  const int first = part < 8u ? 0 : 28 - __clz(static_cast<int>(part));
   uint32_t inside;
   do {
     const uint32_t better = part - range.wanted;  // than the range
-    inside = narrow(maxima, range, shared, scope, [&](uint32_t key, uint32_t before, uint32_t count) {
-      const uint32_t reaching = better + before + count;
-      const uint32_t end = count > 0u ? steps_within(reaching, first) : 0u;
-      for (uint32_t i = steps_within(better + before, first); i < end; ++i) steps.own[i] = make_uint2(key, reaching);
+    inside = narrow(maxima, range, shared, scope, [&](uint32_t before, const auto& count, const auto& lowest) {
+      uint32_t reaching = better + before, all = reaching;
+      for (const uint32_t one : count) all += one;
+      uint32_t i = steps_within(reaching, first);
+      if (i == steps_within(all, first)) return;  // few threads' bins hold a step
+#pragma unroll
+      for (int bin = 0; bin < BlockScope::kOwn; ++bin) {
+        reaching += count[bin];
+        for (const uint32_t end = steps_within(reaching, first); i < end; ++i) {
+          steps.own[i] = make_uint2(lowest(bin), reaching);
+        }
+      }
     });
   } while (range.low < range.high && inside > spare);
 }
@@ -85,7 +92,7 @@ __device__ inline void send_steps(Steps& steps) {
   uint2 step = steps.own[lane];
   const uint32_t before = __shfl_up_sync(full_warp, step.y, 1);
   if (lane > 0u && step.y > 0u) step.y -= before;
-  if (block < cluster_blocks()) send(&steps.all[cluster_rank()][lane], step, steps.mail, block);
+  if (block < cluster_blocks()) Line(steps.all[cluster_rank()], steps.mail, block).send(lane, step);
 }
 
 // The bound, from all blocks' steps, which are at least k groups. The same in every block.

@@ -20,7 +20,6 @@
 namespace dsa {
 
 constexpr int kTopkThreads = kScanThreads;
-constexpr int kTopkMax = 2048;
 constexpr int kPartMax = kFilteredMax;
 constexpr int kMostLevels = 8;
 
@@ -47,6 +46,7 @@ struct TopkShared {
   Candidates candidates;
   RangeShared range;
   Marks<kPartMax / (32 * kTopkThreads)> marks;
+  Chosen chosen;
 };
 
 // How many scores of a row are left at this level: the k best of each part, or all of a shorter one.
@@ -91,11 +91,11 @@ __global__ void __launch_bounds__(kTopkThreads, 2) topk_kernel(const __grid_cons
   if (filtered) {
     const Candidates& few = shared.candidates;
     const Range found = kth_largest(few, {few.low, few.high, wanted}, shared.range, scope);
-    emit(few, found, write, shared.marks, shared.range.warp_sums, scope);
+    emit(few, found, write, shared.marks, shared.chosen, shared.range.warp_sums, scope);
   } else {
     __syncthreads();  // the bins are clear
     const Range found = kth_largest(scores, {0u, ~0u, wanted}, shared.range, scope);
-    emit(scores, found, write, shared.marks, shared.range.warp_sums, scope);
+    emit(scores, found, write, shared.marks, shared.chosen, shared.range.warp_sums, scope);
   }
 }
 

@@ -31,10 +31,8 @@ struct TopkClusterShared {
   Gathered gathered;
   RangeShared range;
   ClusterShared cluster;
-  union {
-    Marks<kClusterMost * kShareMax / (32 * kScanThreads)> row;
-    Marks<kShareMax / (32 * kScanThreads)> share;
-  } marks;
+  Marks<kShareMax / (32 * kScanThreads)> marks;
+  Chosen chosen;
 };
 
 namespace {
@@ -67,11 +65,7 @@ __global__ void __launch_bounds__(kTopkThreads, 2) topk_cluster_kernel(const __g
   const int first = rank * share < length ? rank * share : length;
   const ScoreRow scores = {level.scores + row * level.columns + first, length - first < share ? length - first : share};
   const Held held(scores);
-  if (rank == 0) {
-    shared.marks.row.clear();
-  } else {
-    shared.marks.share.clear();
-  }
+  shared.marks.clear();
   ClusterScope scope{shared.cluster};
   BlockScope alone{shared.range.histogram};
   scope.clear();
@@ -80,15 +74,13 @@ __global__ void __launch_bounds__(kTopkThreads, 2) topk_cluster_kernel(const __g
 
   const auto wanted = static_cast<uint32_t>(a.k);
   const Maxima<kHeldGroups> maxima = held.maxima();
-  Range range = held.range(maxima, (wanted + blocks - 1) >> halvings, shared.range);
+  const Range range = held.range(maxima, (wanted + blocks - 1) >> halvings, shared.range);
   uint32_t highest = range.high;
   const int groups = length / share * Held::groups(share) + Held::groups(length % share);
   bool fits = length <= kGathered;
   uint32_t bound = 0u;
   if (!fits && groups >= 2 * a.k) {
-    const auto own = static_cast<uint32_t>(Held::groups(held.length));
-    if (range.wanted > own) range.wanted = own;
-    if (own > 0u) find_steps(maxima, range, shared.steps, shared.range, alone);
+    find_steps(maxima, range, shared.steps, shared.range, alone);
     cluster_wait();
     send_steps(shared.steps);
     shared.steps.mail.wait(true);
@@ -100,11 +92,11 @@ __global__ void __launch_bounds__(kTopkThreads, 2) topk_cluster_kernel(const __g
   if (fits) fits = gather(held, bound, first, highest, shared.announced, shared.gathered);
   if (!fits) {
     const Range found = kth_largest(scores, {0u, ~0u, wanted}, shared.range, scope);
-    emit(scores, found, writer(first), shared.marks.share, shared.range.warp_sums, scope);
+    emit(scores, found, writer(first), shared.marks, shared.chosen, shared.range.warp_sums, scope);
   } else if (rank == 0) {
-    const Gathered& few = shared.gathered;
+    const Listed few(shared.gathered);
     const Range found = kth_largest(few, {bound, highest, wanted}, shared.range, alone);
-    emit(few, found, writer(0), shared.marks.row, shared.range.warp_sums, alone);
+    emit_in_order(few, found, writer(0), wanted, shared.chosen, shared.range.warp_sums);
   }
 }
 
