@@ -23,6 +23,11 @@ __device__ __forceinline__ uint32_t held(uint32_t value) {
   asm volatile("" : "+r"(value));
   return value;
 }
+template <class T>
+__device__ __forceinline__ T* held(T* value) {
+  asm volatile("" : "+l"(value));
+  return value;
+}
 
 // The same value in every lane of a warp, and the compiler knows.
 __device__ __forceinline__ uint64_t uniform(uint64_t value) { return __shfl_sync(full_warp, value, 0); }
@@ -68,6 +73,11 @@ __device__ __forceinline__ uint4 read_four(uint32_t address) {
                : "r"(address)
                : "memory");
   return four;
+}
+
+// A write to global memory, of whose kind the compiler has lost sight.
+__device__ __forceinline__ void write_global(float* to, float value) {
+  asm volatile("st.global.f32 [%0], %1;" ::"l"(__cvta_generic_to_global(to)), "f"(value) : "memory");
 }
 
 // Copies `bytes` (a multiple of 16, both ends aligned to 16) from global to shared memory.

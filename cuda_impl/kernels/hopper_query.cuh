@@ -24,6 +24,14 @@ struct alignas(128) StagedGroup {
   // kRectified, and times what a grouped format leaves of the query's scales.
   float weights[Rows][4][kHeads / 4];
   bool fit[kHeads / 32];  // 16-bit operands hold the query scales of these 32 heads
+  Segment segment;        // the block's tiles of this group; none after its last group
+  int length[Rows];       // of the rows
+
+  __device__ void announce(const Segment& tiles, const int32_t* lengths) {
+    segment = tiles;
+#pragma unroll
+    for (int r = 0; r < Rows; ++r) length[r] = lengths[r];
+  }
 };
 
 template <class Operand, int Rows>
@@ -33,6 +41,16 @@ struct Queries {
   uint64_t full[2];
   uint64_t empty[2];
   uint64_t fetched;
+
+  // Of one thread; that many convert a group together, and use one.
+  __device__ void init(uint32_t stagers, uint32_t users) {
+    barrier_init(shared_address(&fetched), 1);
+    for (int buffer = 0; buffer < 2; ++buffer) {
+      barrier_init(shared_address(&full[buffer]), stagers);
+      barrier_init(shared_address(&empty[buffer]), users);
+    }
+    barrier_publish();
+  }
 };
 
 // Bytes of a group's codes.

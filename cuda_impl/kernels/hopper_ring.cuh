@@ -26,11 +26,13 @@ struct Ring {
   uint64_t empty[Stages];
   static constexpr uint32_t kFullToEmpty = sizeof(uint64_t) * Stages;  // from a stage's one barrier to its other
 
+  // Of one thread.
   __device__ void init() {
     for (int stage = 0; stage < Stages; ++stage) {
       barrier_init(shared_address(&full[stage]), 1);
       barrier_init(shared_address(&empty[stage]), kWarpgroup);  // each thread of the one that reads it
     }
+    barrier_publish();
   }
 };
 
@@ -66,6 +68,32 @@ __device__ __forceinline__ EarlyEntry early_entry(const ScoreArguments& a) {
   return {page, mine < a.max_pages ? a.block_table[mine] : 0};
 }
 
+// A lane's entry of the block table: of the lane-th page from `page` on, 0 past the segment's last.
+__device__ __forceinline__ int pages_from(uint32_t page, const ScoreArguments& a, const Segment& segment, int request,
+                                          uint32_t page_tiles) {
+  const uint32_t mine = page + threadIdx.x % 32;
+  const uint32_t last = static_cast<uint32_t>(segment.first + segment.count - 1) / page_tiles;
+  return mine <= last ? a.block_table[static_cast<int64_t>(request) * a.max_pages + mine] : 0;
+}
+
+// What a feeding warp knows of a group of the block before it comes to it: its request and its pages lie in
+// memory, one behind the other, and to wait for them would leave a gap in the stream of tiles.
+template <int Rows>
+struct Upcoming {
+  bool any;
+  Segment segment;
+  int request;
+  int entry;  // of the block table, one a lane, from the segment's first page on
+
+  __device__ __forceinline__ void ask_request(const ScoreArguments& a, Schedule<Rows>& schedule) {
+    any = schedule.next(segment);
+    if (any) request = a.request_of_row[int64_t{segment.group} * Rows];
+  }
+  __device__ __forceinline__ void ask_pages(const ScoreArguments& a, uint32_t page_tiles) {
+    if (any) entry = pages_from(static_cast<uint32_t>(segment.first) / page_tiles, a, segment, request, page_tiles);
+  }
+};
+
 // One of kFeeders warps that copy the tiles of a block's piece into the ring, taking turns; a whole warp
 // calls it. Pages are whole tiles. Each lane knows one of 32 pages and copies that page's tiles itself: the
 // length of this loop is what limits how fast tiles can come.
@@ -74,6 +102,7 @@ __device__ inline void feed(const ScoreArguments& a, Schedule<Rows> schedule, Ri
                             EarlyEntry early) {
   static_assert(Stages % kFeeders == 0, "a stage is always filled by the same warp, which so sees every phase");
   constexpr int kValues = kTileKeys * Operand::kValueBytes, kScales = kTileKeys * Operand::kScaleBytes;
+  constexpr int kRequestAfter = 1, kPagesAfter = 4;  // tiles of this warp: the answers take less time than those
   const int lane = threadIdx.x % 32;
   const int page_size = static_cast<int>(a.page_size);
   const auto page_tiles = static_cast<uint32_t>(page_size / kTileKeys);
@@ -83,25 +112,27 @@ __device__ inline void feed(const ScoreArguments& a, Schedule<Rows> schedule, Ri
   const uint32_t full = held(shared_address(ring.full)), empty = held(shared_address(ring.empty));
   Cursor<Stages> at{feeder, 0};
   int skip = feeder;  // tiles until this warp's next
-  int request = schedule.request;
-  Segment segment;
-  for (bool later = false; schedule.next(segment); later = true) {
-    if (later) request = a.request_of_row[segment.group * Rows];
-    const int32_t* table = a.block_table + static_cast<int64_t>(request) * a.max_pages;
-    const auto last = static_cast<uint32_t>(segment.first + segment.count - 1) / page_tiles;
+  Upcoming<Rows> upcoming;
+  upcoming.request = schedule.request;
+  upcoming.any = schedule.next(upcoming.segment);
+  upcoming.entry = early.entry;
+  if (upcoming.any && static_cast<uint32_t>(upcoming.segment.first) / page_tiles != early.page) {
+    upcoming.ask_pages(a, page_tiles);
+  }
+  while (upcoming.any) {
+    const Segment segment = upcoming.segment;
+    const int request = upcoming.request;
     uint32_t base = static_cast<uint32_t>(segment.first) / page_tiles;  // lane 0's page
-    int entry = early.entry;
-    if (later || base != early.page) entry = base + lane <= last ? table[base + lane] : 0;
-    const uint8_t* page = cache + entry * page_bytes;
-    int upcoming = base + 32 + lane <= last ? table[base + 32 + lane] : 0;
-    int i = skip;
+    const uint8_t* page = cache + upcoming.entry * page_bytes;
+    int later = pages_from(base + 32, a, segment, request, page_tiles);
+    int i = skip, copied = 0;
     for (; i < segment.count; i += kFeeders) {
       const auto tile = static_cast<uint32_t>(segment.first + i);
       const uint32_t index = page_tiles == 1 ? tile : tile / page_tiles;
       if (index - base >= 32) {
         base += 32;
-        page = cache + upcoming * page_bytes;
-        upcoming = base + 32 + lane <= last ? table[base + 32 + lane] : 0;
+        page = cache + later * page_bytes;
+        later = pages_from(base + 32, a, segment, request, page_tiles);
       }
       if (static_cast<uint32_t>(lane) == index - base) {
         const uint32_t to = tiles + at.stage * static_cast<uint32_t>(sizeof(Tile<Operand>));
@@ -111,7 +142,7 @@ __device__ inline void feed(const ScoreArguments& a, Schedule<Rows> schedule, Ri
         if (page_tiles == 1) {
           copy_bulk(to, page, kValues + kScales, arrival);
         } else {
-          const uint32_t token = (tile - index * page_tiles) * kTileKeys;
+          const int64_t token = static_cast<int64_t>(tile - index * page_tiles) * kTileKeys;
           copy_bulk(to, page + token * Operand::kValueBytes, kValues, arrival);
           if constexpr (kScales > 0) {
             const uint8_t* scales = page + static_cast<int64_t>(page_size) * Operand::kValueBytes;
@@ -121,7 +152,12 @@ __device__ inline void feed(const ScoreArguments& a, Schedule<Rows> schedule, Ri
       }
       __syncwarp();  // in order: a lane ahead of the others would take an earlier phase for its own
       at.advance(kFeeders);
+      ++copied;
+      if (copied == kRequestAfter) upcoming.ask_request(a, schedule);
+      if (copied == kPagesAfter) upcoming.ask_pages(a, page_tiles);
     }
+    if (copied < kRequestAfter) upcoming.ask_request(a, schedule);
+    if (copied < kPagesAfter) upcoming.ask_pages(a, page_tiles);
     skip = i - segment.count;
   }
 }

@@ -47,37 +47,34 @@ struct Shared {
 
 // Warpgroup `consumer` scores every kConsumers-th tile of the block's piece.
 template <class Operand, int Rows>
-__device__ inline void score_tiles(const ScoreArguments& a, Schedule<Rows> schedule, Shared<Operand, Rows>& shared,
-                                   int consumer) {
+__device__ inline void score_tiles(const ScoreArguments& a, Shared<Operand, Rows>& shared, int consumer) {
   using S = Shape<Operand, Rows>;
   const int lane = threadIdx.x % 32;
   const int g = lane / 4;
   const int t = lane % 4;
   const int first_of_warp = threadIdx.x % kWarpgroup / 32 * 16;
-  // Lane t = 0 writes the score of key g of the warp's 16, lane t = 1 that of key g + 8.
+  // Lane t = 0 writes the score of key g of the warp's 16, lane t = 1 that of key g + 8; others write none.
   const int mine = first_of_warp + 8 * (t % 2) + g;
 
   // Where in the first stage's tile this lane reads, and that stage's barrier.
   const uint32_t tiles = shared_address(shared.ring.tile);
   const uint32_t values = held(tiles + (first_of_warp + g) * Operand::kValueBytes + 16 * t);
-  const uint32_t scale_words = held(tiles + kTileKeys * Operand::kValueBytes + (first_of_warp + g) * 4);
+  const uint32_t scale_words =
+      held(tiles + kTileKeys * Operand::kValueBytes + (Operand::kGrouped ? first_of_warp + g : mine) * 4);
   const uint32_t full = held(shared_address(shared.ring.full));
   Cursor<S::kStages> at{consumer, 0};
   int skip = consumer;  // tiles until this warpgroup's next
   if (S::kInTurns && consumer == S::kConsumers - 1) pass_turn_to(0);
-  Segment segment;
-  for (uint32_t number = 0; schedule.next(segment); ++number) {
+  for (uint32_t number = 0;; ++number) {
     const int buffer = number % 2;
-    const int64_t row = int64_t{segment.group} * Rows;
-    int length[Rows];
-    float* out[Rows];
-#pragma unroll
-    for (int r = 0; r < Rows; ++r) {
-      length[r] = a.lengths[row + r];
-      out[r] = a.scores + (row + r) * a.max_length;
-    }
     barrier_wait(shared_address(&shared.queries.full[buffer]), number / 2 % 2);
     const StagedGroup<Operand, Rows>& staged = shared.queries.group[buffer];
+    const Segment segment = staged.segment;
+    if (segment.count == 0) break;
+    const int64_t row = int64_t{segment.group} * Rows;
+    int end[Rows];  // of the columns that this lane writes
+#pragma unroll
+    for (int r = 0; r < Rows; ++r) end[r] = t < 2 ? staged.length[r] : 0;
     float weight[Rows][16];
 #pragma unroll
     for (int r = 0; r < Rows; ++r) {
@@ -89,14 +86,19 @@ __device__ inline void score_tiles(const ScoreArguments& a, Schedule<Rows> sched
     bool narrow = true;
     int i = skip;
     int column = (segment.first + i) * kTileKeys + mine;
+    float* out = held(a.scores + row * a.max_length + column);  // of the first row
     for (; i < segment.count; i += S::kConsumers, column += S::kConsumers * kTileKeys) {
       const uint32_t arrival = full + 8 * at.stage;
       barrier_wait(arrival, at.parity);
       const uint32_t stage = at.stage * static_cast<uint32_t>(sizeof(Tile<Operand>));
-      uint32_t scales[2] = {0u, 0u};
-      if constexpr (Operand::kScaleBytes > 0) {
+      uint32_t scales[2] = {0u, 0u};  // of the keys that this lane converts, where their groups have some
+      uint32_t scale = 0u;            // of the key whose score it writes
+      if constexpr (Operand::kGrouped) {
 #pragma unroll
         for (int half = 0; half < 2; ++half) scales[half] = read_word(scale_words + stage + 32 * half);
+        scale = t % 2 ? scales[1] : scales[0];
+      } else if constexpr (Operand::kScaleBytes > 0) {
+        scale = read_word(scale_words + stage);
       }
       uint4 chunk[2][Operand::kChunks];
 #pragma unroll
@@ -138,15 +140,15 @@ __device__ inline void score_tiles(const ScoreArguments& a, Schedule<Rows> sched
         const float high = sum[1][0] + sum[1][1];
         float score = (t % 2 ? high : low) + __shfl_xor_sync(full_warp, t % 2 ? low : high, 1);
         score = score + __shfl_xor_sync(full_warp, score, 2);
-        const uint32_t scale = t % 2 ? scales[1] : scales[0];
         if constexpr (Operand::kGrouped) {
           score = reference_scale(score, scale);
-          narrow = narrow && (column >= length[r] || scales_fit(scale));
+          narrow = narrow && (column >= end[r] || scales_fit(scale));
         } else if constexpr (Operand::kScaleBytes > 0) {
           score = score * __uint_as_float(scale);
         }
-        if (t < 2 && column < length[r]) out[r][column] = score;
+        if (column < end[r]) write_global(out + r * a.max_length, score);
       }
+      out += S::kConsumers * kTileKeys;
       // The score needed everything that was read of the tile: all reads have ended. Reads that are only under
       // way do not keep the next copy from overtaking them, whatever barrier stands between.
       barrier_arrive(arrival + Ring<Operand, S::kStages>::kFullToEmpty);
@@ -162,8 +164,9 @@ __device__ inline void score_tiles(const ScoreArguments& a, Schedule<Rows> sched
           constexpr int kStride = S::kConsumers * kTileKeys;
           const int64_t start = static_cast<int64_t>(segment.first + skip) * kTileKeys + first_of_warp;
           const int64_t stop = static_cast<int64_t>(segment.first + segment.count) * kTileKeys;
+          const int64_t length = a.lengths[row + r];
           const int64_t column = start + lane % 16 + lane / 16 * kStride;
-          rescore_wide(a, row + r, column, 2 * kStride, stop < length[r] ? stop : length[r], all);
+          rescore_wide(a, row + r, column, 2 * kStride, stop < length ? stop : length, all);
         }
       }
     }

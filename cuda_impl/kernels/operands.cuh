@@ -21,20 +21,25 @@ __device__ __forceinline__ uint32_t multiply_halves(uint32_t a, uint32_t b) {
   return halves;
 }
 
-// Two e4m3 codes to two fp16 values: exact, NaN stays NaN.
-__device__ __forceinline__ uint32_t half2_of_e4m3(uint32_t two) {
-  uint32_t halves;
+// Four e4m3 codes to fp16 values: exact, NaN stays NaN.
+__device__ __forceinline__ void halves_of_e4m3(uint32_t four, uint32_t& low, uint32_t& high) {
 #if __CUDA_ARCH__ >= 890
-  asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(halves) : "h"(static_cast<uint16_t>(two)));
+  // Both halves of the register are named, so that the upper one is converted without a shift.
+  asm("{\n.reg .b16 first, second;\nmov.b32 {first, second}, %2;\n"
+      "cvt.rn.f16x2.e4m3x2 %0, first;\ncvt.rn.f16x2.e4m3x2 %1, second;\n}"
+      : "=r"(low), "=r"(high)
+      : "r"(four));
 #else
   // The fields of a code moved to where fp16 has them are its value / 2^8, subnormals too. Adding one to the
   // largest magnitude, NaN, carries into the exponent's top bit, which makes an fp16 NaN of it.
-  const uint32_t wide = __byte_perm(two, 0u, 0x1404);
-  const uint32_t magnitude = wide >> 1 & 0x3F803F80u;
-  const uint32_t nan = (magnitude + 0x00800080u) & 0x40004000u;
-  halves = multiply_halves((wide & 0x80008000u) | magnitude | nan, 0x5C005C00u);
+  const auto convert = [](uint32_t wide) {
+    const uint32_t magnitude = wide >> 1 & 0x3F803F80u;
+    const uint32_t nan = (magnitude + 0x00800080u) & 0x40004000u;
+    return multiply_halves((wide & 0x80008000u) | magnitude | nan, 0x5C005C00u);
+  };
+  low = convert(__byte_perm(four, 0u, 0x1404));
+  high = convert(__byte_perm(four, 0u, 0x3424));
 #endif
-  return halves;
 }
 
 // max(x, 0), NaN for NaN.
@@ -60,8 +65,7 @@ struct Fp8Operand {
   __device__ static float rectified(float x) { return twice_relu(x); }
   __device__ static void pairs(const uint4& chunk, uint32_t, int step, uint32_t& low, uint32_t& high) {
     const uint32_t word = step == 0 ? chunk.x : step == 1 ? chunk.y : step == 2 ? chunk.z : chunk.w;
-    low = half2_of_e4m3(word & 0xFFFFu);
-    high = half2_of_e4m3(word >> 16);
+    halves_of_e4m3(word, low, high);
   }
 };
 
@@ -96,8 +100,9 @@ struct Fp4Operand {
     const uint32_t signs = (step % 2 == 0 ? word << 4 : word) & 0x80808080u;
     const uint32_t codes = signs | ((step % 2 == 0 ? word << 2 : word >> 2) & 0x1C1C1C1Cu);
     const uint32_t power = (shift + 15u + 6u) * 0x04000400u;
-    low = multiply_halves(half2_of_e4m3(codes & 0xFFFFu), power);
-    high = multiply_halves(half2_of_e4m3(codes >> 16), power);
+    halves_of_e4m3(codes, low, high);
+    low = multiply_halves(low, power);
+    high = multiply_halves(high, power);
   }
 };
 

@@ -28,19 +28,12 @@ __global__ void __launch_bounds__(Shape<Operand, Rows>::kThreads, 1) score_kerne
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   using S = Shape<Operand, Rows>;
   Shared<Operand, Rows>& shared = *dynamic_shared<Shared<Operand, Rows>>();
-  if (threadIdx.x == 0) {
-    shared.ring.init();
-    for (int buffer = 0; buffer < 2; ++buffer) {
-      barrier_init(shared_address(&shared.queries.full[buffer]), S::kStagers);
-      barrier_init(shared_address(&shared.queries.empty[buffer]), kWarpgroup * S::kConsumers);
-    }
-    barrier_publish();
-  }
+  // By the last warp: the others ask for the lengths meanwhile.
+  if (threadIdx.x == S::kThreads - 32) shared.ring.init();
   // Of a single group it is known at once whose queries are needed.
   const bool alone = a.rows == Rows;
   if (threadIdx.x == S::kFeederThreads) {
-    barrier_init(shared_address(&shared.queries.fetched), 1);
-    barrier_publish();
+    shared.queries.init(S::kStagers, kWarpgroup * S::kConsumers);
     if (alone) fetch_group<Operand, Rows>(a, 0, shared.queries);
   }
   const EarlyEntry early = threadIdx.x < S::kFeederThreads ? early_entry<Rows>(a) : EarlyEntry{~0u, 0};
@@ -63,14 +56,16 @@ __global__ void __launch_bounds__(Shape<Operand, Rows>::kThreads, 1) score_kerne
       if (more && !alone) fetch_group<Operand, Rows>(a, segment.group, shared.queries);
       if (!more && alone) barrier_wait(shared_address(&shared.queries.fetched), 0);  // no copy outlives its block
     }
-    for (uint32_t number = 0; more; ++number) {
+    uint32_t number = 0;
+    for (; more; ++number) {
       const int buffer = number % 2;
       const int64_t group = segment.group;
+      if (number > 0) barrier_wait(shared_address(&shared.queries.empty[buffer]), (number / 2 + 1) % 2);
+      if (thread == 0) shared.queries.group[buffer].announce(segment, a.lengths + group * Rows);
       if (number == 0) {
         stage_group<Operand, Rows>(a, group, number, shared.queries, thread, kAll);
         meet<1>(kAll);
       } else {
-        barrier_wait(shared_address(&shared.queries.empty[buffer]), (number / 2 + 1) % 2);
         stage_group<Operand, Rows>(a, group, number, shared.queries, thread, S::kStagers);
         meet<2>(S::kStagers);
       }
@@ -79,13 +74,17 @@ __global__ void __launch_bounds__(Shape<Operand, Rows>::kThreads, 1) score_kerne
       if (more && thread == 0) fetch_group<Operand, Rows>(a, segment.group, shared.queries);
     }
     if (ragged) fill_past_lengths(a, thread, S::kStagers);
+    // A group without tiles ends the others' work.
+    barrier_wait(shared_address(&shared.queries.empty[number % 2]), (number / 2 + 1) % 2);
+    if (thread == 0) shared.queries.group[number % 2].segment.count = 0;
+    barrier_arrive(shared_address(&shared.queries.full[number % 2]));
   } else {
     grow_to<S::kScoreRegisters>();
     if (schedule.left > 0) {
       stage_group<Operand, Rows>(a, schedule.group, 0, shared.queries, thread, kAll);
       announce<1>(kAll);
     }
-    score_tiles<Operand, Rows>(a, schedule, shared, static_cast<int>(threadIdx.x) / kWarpgroup - 1);
+    score_tiles<Operand, Rows>(a, shared, static_cast<int>(threadIdx.x) / kWarpgroup - 1);
   }
 #else
   __trap();  // launched only where the device is the one that this was compiled for

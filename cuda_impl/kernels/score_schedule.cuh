@@ -37,7 +37,7 @@ __device__ __forceinline__ int tiles_of(const int32_t* lengths, int64_t group) {
   return tiles_over(longest);
 }
 
-// A block's piece, walked group by group. Each role of the block has its own.
+// A block's piece, walked group by group. Those who feed and those who stage each have their own.
 template <int Rows>
 struct Schedule {
   const int32_t* lengths;
