@@ -43,15 +43,9 @@ class Clock:
         self.sets = len(work)
         self.number = len(self.made)
         self.turn = 0
-        self.settled = False
         self.made.append(self)
 
-    def settle(self) -> None:
-        self.settled = True
-
-    def seconds(self) -> float:
-        assert self.settled, "timed at the clock that another's load has left"
-        self.settled = False
+    def rested_seconds(self) -> float:
         self.turn += 1
         # The machine slows down from turn to turn, for everyone: ratios of one turn don't see it.
         return (1 + self.number) * 1e-6 * self.turn
@@ -65,18 +59,42 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> type[Clock]:
     return Clock
 
 
-def test_a_replay_settles_for_so_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    replayed: list[object] = []
+def made_replay(monkeypatch: pytest.MonkeyPatch, done: list[object], calls: int) -> timing.Replay:
+    """A replay of so many calls that takes 6 s, and tells what is done in ``done``."""
 
-    def seconds(work: Callable[[], object]) -> float:
-        replayed.append(work)
-        return 0.4 * timing.SETTLE_SECONDS
+    def seconds(work: Callable[[], object], meanwhile: Callable[[], object]) -> float:
+        before = len(done)
+        work()
+        meanwhile()
+        return 6.0 * done[before:].count("the graph")
 
     monkeypatch.setattr(timing, "event_seconds", seconds)
+    monkeypatch.setattr(timing.time, "sleep", lambda pause: done.append(f"sleep {pause}"))
     one = timing.Replay.__new__(timing.Replay)
-    one._graph = SimpleNamespace(replay="the graph")
-    one.settle()
-    assert replayed == ["the graph"] * 3
+    one._graph = SimpleNamespace(replay=lambda: done.append("the graph"))
+    one.calls = calls
+    return one
+
+
+def test_a_replay_is_timed_after_a_rest_and_an_untimed_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[object] = []
+    assert made_replay(monkeypatch, done, 3).rested_seconds() == 2.0
+    assert done == [f"sleep {timing.REST_SECONDS}", "the graph", "the graph"]
+
+
+def test_a_load_is_a_run_of_replays_without_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[object] = []
+    one = made_replay(monkeypatch, done, 2)
+    assert one.loaded_seconds(4, lambda: done.append("asked")) == 3.0
+    assert done == ["the graph"] * 4 + ["asked"]
+
+
+@pytest.mark.parametrize(
+    ("calls", "seconds", "rounds"),
+    [(175, 1e-3, 1), (3, 1e-4, 3), (2, 6e-4, 4), (2, 0.034, 1), (8, 1e-6, 1), (1, 1e-6, 8)],
+)
+def test_a_replay_is_long_and_not_longer(calls: int, seconds: float, rounds: int) -> None:
+    assert timing.rounds_of(calls, seconds) == rounds
 
 
 def test_a_cell_is_timed_in_turns_and_checked(clock: type[Clock]) -> None:

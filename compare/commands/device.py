@@ -45,6 +45,19 @@ def _accumulator(args: argparse.Namespace, top: Head) -> Measured:
     return {"accumulator": records}, accumulator.render(records), 0
 
 
+def _power_options(parser: argparse.ArgumentParser) -> None:
+    names = "cuda,cuda-mma,deepgemm"
+    parser.add_argument("--candidate", default=names, metavar="NAMES", help="with commas (default: %(default)s)")
+
+
+def _power(args: argparse.Namespace, top: Head) -> Measured:
+    from dsa_crosscheck.compare.device import power
+    from dsa_crosscheck.compare.device.contenders import contenders_named
+
+    found = power.measure(contenders_named(names_of("--candidate", args.candidate)))
+    return found, power.render(found), 0
+
+
 def _profile(args: argparse.Namespace, top: Head) -> Measured:
     from dsa_crosscheck.compare.device import profile
 
@@ -90,6 +103,7 @@ FACTS = (
     Fact("compare", "our kernels and others cross-checked over cases and contexts", _comparisons, _comparison_options),
     Fact("memory", "bytes that one scoring call takes, ours and unfused", _memory),
     Fact("accumulator", "how many bits a scorer keeps of its sums", _accumulator, _accumulator_options),
+    Fact("power", "scoring from rest and under load, with the GPU's clock and power", _power, _power_options),
     Fact("profile", "how busy each kernel keeps each unit of the GPU, by its profiler", _profile),
     Fact("sanitizer", "every kernel under compute-sanitizer, with planted faults that it must find", _sanitizer),
 )

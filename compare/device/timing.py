@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Mapping, Sequence
 
 import torch
@@ -9,10 +11,11 @@ import torch
 TURNS = 9
 COPY_BYTES = 4 << 30
 LEAST_CALLS = 8
-"""Calls in one replay, at least: a replay should take far longer than a timer's resolution."""
-SETTLE_SECONDS = 0.02
-"""A GPU lowers its clock under load, and takes milliseconds to raise it: who is timed right after a neighbour's
-load is timed at the neighbour's clock."""
+LEAST_SECONDS = 2e-3
+"""A replay has so many calls, or takes so long: far longer than a timer's resolution."""
+REST_SECONDS = 0.03
+"""A GPU at its power limit lowers its clock: who is timed right after a neighbour's load is timed at the clock which
+that has left. After a rest everyone starts alike."""
 
 
 class Replay:
@@ -27,10 +30,15 @@ class Replay:
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):  # type: ignore[no-untyped-call]
-            for call in [*work, *work]:
+            for call in work:
                 call()
-        torch.cuda.synchronize()
-        rounds = -(-LEAST_CALLS // len(work))
+            torch.cuda.synchronize()
+            start = time.perf_counter()
+            for call in work:
+                call()
+            torch.cuda.synchronize()
+            once = time.perf_counter() - start
+        rounds = rounds_of(len(work), once)
         self.calls = rounds * len(work)
         self._graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self._graph):
@@ -39,34 +47,48 @@ class Replay:
                     call()
         self.seconds()
 
-    def settle(self) -> None:
-        """Replay, untimed, for ``SETTLE_SECONDS`` or once: what follows is timed at the clock that it makes itself."""
-        spent = 0.0
-        while spent < SETTLE_SECONDS:
-            spent += event_seconds(self._graph.replay)
+    def rested_seconds(self) -> float:
+        """Seconds of one call after ``REST_SECONDS`` without work and one replay that is not timed."""
+        time.sleep(REST_SECONDS)
+        self.seconds()
+        return self.seconds()
 
     def seconds(self) -> float:
         """Replay once; seconds of one call."""
-        return event_seconds(self._graph.replay) / self.calls
+        return self.loaded_seconds(1)
+
+    def loaded_seconds(self, replays: int, meanwhile: Callable[[], object] = lambda: None) -> float:
+        """Replay so many times without a pause; seconds of one call. ``meanwhile`` runs on the host, once all wait."""
+
+        def work() -> None:
+            for _ in range(replays):
+                self._graph.replay()
+
+        return event_seconds(work, meanwhile) / self.calls / replays
 
 
-def event_seconds(work: Callable[[], object]) -> float:
-    """Seconds between two events around ``work`` on the current stream."""
+def rounds_of(calls: int, seconds: float) -> int:
+    """How often a replay should go through ``calls`` different ones that together take about ``seconds``."""
+    return max(1, min(-(-LEAST_CALLS // calls), math.ceil(LEAST_SECONDS / seconds)))
+
+
+def event_seconds(work: Callable[[], object], meanwhile: Callable[[], object] = lambda: None) -> float:
+    """Seconds between two events around ``work`` on the current stream; ``meanwhile`` runs before they are awaited."""
     start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     start.record()
     work()
     stop.record()
+    meanwhile()
     torch.cuda.synchronize()
     return float(start.elapsed_time(stop)) / 1e3
 
 
 def in_turns(replays: Mapping[str, Replay], turns: int = TURNS) -> dict[str, list[float]]:
-    """Seconds of every turn, in which each of ``replays`` settles and is timed once: all see the same machine."""
+    """Seconds of every turn, in which each of ``replays`` rests and is timed once: all see the same machine."""
     seconds: dict[str, list[float]] = {name: [] for name in replays}
     for _ in range(turns):
         for name, replay in replays.items():
-            replay.settle()
-            seconds[name].append(replay.seconds())
+            seconds[name].append(replay.rested_seconds())
     return seconds
 
 
