@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib import import_module
-from typing import Any
 
 import torch
 
+from dsa_crosscheck.compare.candidates.deepgemm_package import load_package
 from dsa_crosscheck.compare.device.batches import ScoreBatch
 from dsa_crosscheck.compare.device.sizes import HEAD_DIM, HEADS, PAGE
 
@@ -16,7 +15,7 @@ STAGES = {"score": ("fp8",)}
 
 def score(batch: ScoreBatch) -> Callable[[], object]:
     """``fp8_paged_mqa_logits``, its schedule made beforehand; it allocates its own result."""
-    library: Any = import_module("deep_gemm")
+    library = load_package()
     s = batch.shape
     context = batch.lengths.view(s.requests, s.next_n)
     plan = library.get_paged_mqa_logits_metadata(context, PAGE, library.get_num_sms())
