@@ -18,6 +18,8 @@ from dsa_crosscheck.compare.device.table import shape_of
 
 CASES: tuple[tuple[str, str, Any], ...] = (
     ("score", "fp8", ScoreShape(256, 32768)),
+    ("score", "fp8", ScoreShape(64, 8192)),
+    ("score", "fp8", ScoreShape(1, 131072)),
     ("score", "fp8", ScoreShape(64, 32768, next_n=2)),
     ("score", "bf16", ScoreShape(256, 32768)),
     ("score", "fp4", ScoreShape(256, 32768)),
