@@ -29,23 +29,16 @@ def probe() -> tvm_ffi.Module:
     return load_emulated([Path(__file__).parent / "probes" / "steps_probe.cu"])
 
 
-def order_keys(scores: np.ndarray) -> np.ndarray:
-    """What the kernels compare by: larger is better, every NaN is 0."""
-    with np.errstate(invalid="ignore"):  # signalling NaN
-        bits = (scores + np.float32(0)).view(np.uint32)
-    keys = np.where(bits >> 31, ~bits, bits | np.uint32(1 << 31))
-    return np.where(np.isnan(scores), np.uint32(0), keys)
-
-
 def reached(probe: tvm_ffi.Module, scores: np.ndarray, k: int, blocks: int) -> np.ndarray:
-    """How many scores of each row reach the bound; all blocks have the same, and the k best do."""
-    bounds = torch.zeros(scores.shape[0], blocks, dtype=torch.uint32)
+    """How many scores of each row reach the bound; all blocks have the same, and at least k do."""
+    bounds = torch.zeros(scores.shape[0], blocks)
     probe.bound(torch.from_numpy(scores), bounds, k)
     bound = bounds.numpy()
-    assert (bound == bound[:, :1]).all()
-    keys = order_keys(scores)
-    assert (bound[:, 0] <= np.partition(keys, -k, axis=1)[:, -k]).all()
-    return (keys >= bound[:, :1]).sum(1)
+    np.testing.assert_array_equal(bound, np.broadcast_to(bound[:, :1], bound.shape))
+    with np.errstate(invalid="ignore"):  # signalling NaN
+        found = ((scores >= bound[:, :1]) | np.isnan(bound[:, :1])).sum(1)
+    assert (found >= k).all()
+    return found
 
 
 @pytest.mark.parametrize("what", ROWS)
@@ -53,7 +46,7 @@ def reached(probe: tvm_ffi.Module, scores: np.ndarray, k: int, blocks: int) -> n
 def test_the_best_reach_the_bound(probe: tvm_ffi.Module, what: str, k: int, columns: int, blocks: int) -> None:
     rng = np.random.default_rng(columns + k)
     scores = ROWS[what](rng, columns).astype(np.float32)[None]
-    assert k <= reached(probe, scores, k, blocks)[0] <= columns
+    reached(probe, scores, k, blocks)
 
 
 @pytest.mark.parametrize(("k", "columns", "blocks"), SIZES)
@@ -64,9 +57,7 @@ def test_they_do_where_a_group_has_only_one(probe: tvm_ffi.Module, k: int, colum
     rng = np.random.default_rng(k + 1)
     one = (at % share % 512 < 128) & (at % 4 == 0)  # a thread's group is four vectors, 128 scores apart
     scores = np.where(one, rng.standard_normal((5, len(at)), np.float32), np.float32(-np.inf))
-    found = reached(probe, scores, k, blocks)
-    assert (k <= found).all()
-    assert (found <= 1.5 * k + 8 * blocks).all()
+    assert reached(probe, scores, k, blocks).max() <= 1.5 * k + 8 * blocks
 
 
 @pytest.mark.parametrize(("k", "columns", "blocks"), SIZES)

@@ -43,7 +43,7 @@ def loads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     monkeypatch.setattr(power, "score_batch", lambda kind, shape, seed, device: score_batch(kind, shape, seed, "cpu"))
     monkeypatch.setattr(power, "input_sets", lambda read_bytes: 2)
     monkeypatch.setattr(power.time, "sleep", lambda pause: None)
-    monkeypatch.setattr(power, "_answer", lambda: ANSWER)
+    monkeypatch.setattr(power, "output_of", lambda *command: ANSWER)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda: SimpleNamespace(uuid="bb"))
     return Load.loads
 
@@ -60,6 +60,13 @@ def test_every_case_is_timed_from_rest_and_under_load(loads: list[int], monkeypa
     assert "deepgemm fp8 1 x 64 left out: " in text
 
 
+def test_nothing_is_timed_where_nobody_tells_the_clock(loads: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(power, "output_of", lambda *command: "")
+    with pytest.raises(ValueError, match="nvidia-smi should tell"):
+        power.measure(contenders_named(["cuda"]))
+    assert loads == []
+
+
 def test_the_state_is_that_of_the_gpu_in_use() -> None:
     assert power.state_of("bb", ANSWER) == {"sm_clock_mhz": 1455.0, "power_watts": 741.29, "power_limit_watts": 700.0}
     alone = "GPU-cc, 1200, 300.00, 350.00"
@@ -68,5 +75,5 @@ def test_the_state_is_that_of_the_gpu_in_use() -> None:
 
 @pytest.mark.parametrize("answer", ["", "Failed to initialize NVML", "GPU-bb, [N/A], 1, 1", ANSWER.replace("bb", "cc")])
 def test_no_state_is_told_with_the_answer(answer: str) -> None:
-    with pytest.raises(RuntimeError, match=r"nvidia-smi should tell .* of GPU bb, got "):
+    with pytest.raises(ValueError, match=r"nvidia-smi should tell .* of GPU bb, got "):
         power.state_of("bb", answer)

@@ -24,7 +24,7 @@ class Fact:
     name: str
     what: str
     measure: Callable[[argparse.Namespace, Head], Measured]
-    options: Callable[[argparse.ArgumentParser], None] | None = None
+    options: Callable[[argparse.ArgumentParser], object] | None = None
 
 
 def _memory(args: argparse.Namespace, top: Head) -> Measured:
@@ -34,8 +34,10 @@ def _memory(args: argparse.Namespace, top: Head) -> Measured:
     return found, memory.render(found), 0
 
 
-def _accumulator_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--candidate", default="cuda", metavar="NAMES", help="with commas (default: %(default)s)")
+def _candidates(default: str) -> Callable[[argparse.ArgumentParser], object]:
+    return lambda parser: parser.add_argument(
+        "--candidate", default=default, metavar="NAMES", help="with commas (default: %(default)s)"
+    )
 
 
 def _accumulator(args: argparse.Namespace, top: Head) -> Measured:
@@ -43,11 +45,6 @@ def _accumulator(args: argparse.Namespace, top: Head) -> Measured:
 
     records = accumulator.measure(names_of("--candidate", args.candidate))
     return {"accumulator": records}, accumulator.render(records), 0
-
-
-def _power_options(parser: argparse.ArgumentParser) -> None:
-    names = "cuda,cuda-mma,deepgemm"
-    parser.add_argument("--candidate", default=names, metavar="NAMES", help="with commas (default: %(default)s)")
 
 
 def _power(args: argparse.Namespace, top: Head) -> Measured:
@@ -74,8 +71,7 @@ def _sanitizer(args: argparse.Namespace, top: Head) -> Measured:
 
 
 def _comparison_options(parser: argparse.ArgumentParser) -> None:
-    names = "cuda,deepgemm,sglang"
-    parser.add_argument("--candidate", default=names, metavar="NAMES", help="with commas (default: %(default)s)")
+    _candidates("cuda,deepgemm,sglang")(parser)
     parser.add_argument("--context", metavar="TOKENS", help="contexts, with commas (default: all that have cases)")
 
 
@@ -102,8 +98,13 @@ def _comparisons(args: argparse.Namespace, top: Head) -> Measured:
 FACTS = (
     Fact("compare", "our kernels and others cross-checked over cases and contexts", _comparisons, _comparison_options),
     Fact("memory", "bytes that one scoring call takes, ours and unfused", _memory),
-    Fact("accumulator", "how many bits a scorer keeps of its sums", _accumulator, _accumulator_options),
-    Fact("power", "scoring from rest and under load, with the GPU's clock and power", _power, _power_options),
+    Fact("accumulator", "how many bits a scorer keeps of its sums", _accumulator, _candidates("cuda")),
+    Fact(
+        "power",
+        "scoring from rest and under load, with the GPU's clock and power",
+        _power,
+        _candidates("cuda,cuda-mma,deepgemm"),
+    ),
     Fact("profile", "how busy each kernel keeps each unit of the GPU, by its profiler", _profile),
     Fact("sanitizer", "every kernel under compute-sanitizer, with planted faults that it must find", _sanitizer),
 )

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -12,6 +12,7 @@ import torch
 from dsa_crosscheck.compare.call import Unsupported
 from dsa_crosscheck.compare.device.batches import ScoreShape, score_batch
 from dsa_crosscheck.compare.device.contenders import Contender
+from dsa_crosscheck.compare.device.record import output_of
 from dsa_crosscheck.compare.device.sizes import input_sets
 from dsa_crosscheck.compare.device.table import shape_of
 from dsa_crosscheck.compare.device.timing import Replay
@@ -36,17 +37,21 @@ def measure(contenders: Sequence[Contender]) -> dict[str, list[dict[str, Any]]]:
     """``power``: an entry for each case and contender that does its format; ``left_out``: who can't be had, and why.
 
     ``seconds`` is the least of three calls from rest, ``loaded_seconds`` after ``LOAD_SECONDS`` of its own load.
-    ``RuntimeError`` where nvidia-smi does not answer.
+    ``ValueError`` where nvidia-smi does not tell what is asked, before anything is timed.
     """
     found: dict[str, list[dict[str, Any]]] = {"power": [], "left_out": []}
+    _state()
     for format_name, shape in CASES:
-        sets = input_sets(score_batch(format_name, shape, 0, "cuda").read_bytes)
+        first = score_batch(format_name, shape, 0, "cuda")
+        sets = input_sets(first.read_bytes)
+        batches = [first, *(score_batch(format_name, shape, seed, "cuda") for seed in range(1, sets))]
         for one in contenders:
             if format_name not in one.formats("score"):
                 continue
             what = {"candidate": one.name, "stage": "score", "format": format_name, **shape.entry()}
             try:
-                calls = [one.plan("score", score_batch(format_name, shape, seed, "cuda")) for seed in range(sets)]
+                # A contender may put its own result in place of ours.
+                calls = [one.plan("score", replace(batch)) for batch in batches]
             except (ImportError, Unsupported) as error:
                 found["left_out"].append(what | {"why": str(error)})
                 continue
@@ -64,21 +69,21 @@ def _entry(replay: Replay) -> dict[str, float]:
 
     def ask() -> None:
         time.sleep(ASKED_AFTER * LOAD_SECONDS)
-        asked.update(state_of(str(torch.cuda.get_device_properties().uuid), _answer()))
+        asked.update(_state())
 
     loaded = replay.loaded_seconds(replays, ask)
     return {"seconds": rested, "loaded_seconds": loaded, **asked}
 
 
-def _answer() -> str:
-    command = ("nvidia-smi", f"--query-gpu={','.join(QUERY)}", "--format=csv,noheader,nounits")
-    return subprocess.run(command, capture_output=True, text=True, check=False).stdout
+def _state() -> dict[str, float]:
+    answer = output_of("nvidia-smi", f"--query-gpu={','.join(QUERY)}", "--format=csv,noheader,nounits")
+    return state_of(str(torch.cuda.get_device_properties().uuid), answer)
 
 
 def state_of(uuid: str, answer: str) -> dict[str, float]:
     """Clock, power and its limit of the GPU ``uuid`` in an ``answer`` of nvidia-smi; of the only one if there is one.
 
-    ``RuntimeError`` with the answer where it has no such line.
+    ``ValueError`` with the answer where it has no such line.
     """
     lines = [[cell.strip() for cell in line.split(",")] for line in answer.strip().splitlines()]
     own = lines if len(lines) == 1 else [line for line in lines if uuid in line[0]]
@@ -86,7 +91,7 @@ def state_of(uuid: str, answer: str) -> dict[str, float]:
         _, clock, power, limit = own[0]
         return {"sm_clock_mhz": float(clock), "power_watts": float(power), "power_limit_watts": float(limit)}
     except (IndexError, ValueError):
-        raise RuntimeError(f"nvidia-smi should tell {QUERY} of GPU {uuid}, got {answer!r}") from None
+        raise ValueError(f"nvidia-smi should tell {QUERY} of GPU {uuid}, got {answer!r}") from None
 
 
 def render(record: dict[str, Any]) -> str:

@@ -59,8 +59,12 @@ def write(path: Path, record: dict[str, Any]) -> None:
     write_text(path, json.dumps(record, indent=1) + "\n")
 
 
-def _last_line(*command: str) -> str:
+def output_of(*command: str) -> str:
+    """What a command prints; nothing where there is no such command."""
     if shutil.which(command[0]) is None:
         return ""
-    found = subprocess.run(command, capture_output=True, text=True, check=False)
-    return (found.stdout.strip().split("\n") or [""])[-1].strip()
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout
+
+
+def _last_line(*command: str) -> str:
+    return output_of(*command).strip().split("\n")[-1].strip()

@@ -27,15 +27,18 @@ class Replay:
 
     def __init__(self, work: Sequence[Callable[[], object]]) -> None:
         self._work = work  # a graph does not keep the memory alive that its launches use
+
+        def each() -> None:
+            for call in work:
+                call()
+
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):  # type: ignore[no-untyped-call]
-            for call in work:
-                call()
+            each()
             torch.cuda.synchronize()
             start = time.perf_counter()
-            for call in work:
-                call()
+            each()
             torch.cuda.synchronize()
             once = time.perf_counter() - start
         rounds = rounds_of(len(work), once)
@@ -43,8 +46,7 @@ class Replay:
         self._graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self._graph):
             for _ in range(rounds):
-                for call in work:
-                    call()
+                each()
         self.seconds()
 
     def rested_seconds(self) -> float:

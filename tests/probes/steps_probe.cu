@@ -1,4 +1,6 @@
-// The bound of steps.cuh alone: what each block of a cluster takes for the least key of a row's k best.
+// The bound of steps.cuh alone: what each block of a cluster takes for the least of a row's k best; NaN for no bound.
+#include <cmath>
+
 #include "binding.cuh"
 #include "held_share.cuh"
 #include "steps.cuh"
@@ -11,7 +13,7 @@ struct BoundShared {
   RangeShared range;
 };
 
-__global__ void bound_kernel(const float* x, uint32_t* bounds, int share, int length, int k) {
+__global__ void bound_kernel(const float* x, float* bounds, int share, int length, int k) {
   BoundShared& shared = *dynamic_shared<BoundShared>();
   const int blocks = static_cast<int>(cluster_blocks()), rank = static_cast<int>(cluster_rank());
   if (threadIdx.x == 0) shared.steps.open();
@@ -29,7 +31,7 @@ __global__ void bound_kernel(const float* x, uint32_t* bounds, int share, int le
   send_steps(shared.steps);
   shared.steps.mail.wait(true);
   const uint32_t bound = bound_of_steps(shared.steps, static_cast<uint32_t>(k), shared.range, scope);
-  if (threadIdx.x == 0) bounds[blockIdx.x] = bound;
+  if (threadIdx.x == 0) bounds[blockIdx.x] = bound > 0u ? least_of_key(bound) : NAN;
 }
 
 // x [rows, length], bounds [rows, blocks of a cluster].
@@ -39,7 +41,7 @@ void bound(TensorView x, TensorView bounds, int64_t k) {
   const int64_t share = ceil_divide<int64_t>(ceil_divide(length, blocks), kVector) * kVector;
   launch("bound", bound_kernel, {dim3(static_cast<unsigned>(rows * blocks)), static_cast<unsigned>(blocks)},
          dim3(kScanThreads), sizeof(BoundShared), on.stream, data<const float>("x", x, f32, {rows, length}),
-         data<uint32_t>("bounds", bounds, u32, {rows, blocks}), static_cast<int>(share), static_cast<int>(length),
+         data<float>("bounds", bounds, f32, {rows, blocks}), static_cast<int>(share), static_cast<int>(length),
          static_cast<int>(k));
 }
 
