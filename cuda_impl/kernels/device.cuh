@@ -3,6 +3,7 @@
 //   launch("name", kernel<...>, grid, block, dynamic_shared_bytes, stream, arguments...)
 //   launch("name", kernel<...>, {grid, blocks of a cluster}, ...)
 //   dynamic_shared<T>()   start of the block's dynamic shared memory, 16-byte aligned
+//   after_earlier_kernels()   in every kernel, before it reads or writes anything but its own memory
 //
 // Both builds keep IEEE float32: nvcc -fmad=false, g++ -ffp-contract=off, no fast-math, no libm.
 #pragma once
@@ -39,6 +40,15 @@ struct Grid {
 #if defined(__CUDACC__)
 
 using Stream = cudaStream_t;
+
+// Where the hardware can, a kernel starts while the one before it in the stream still runs: its blocks are set up
+// when room is left, and wait here. All of them call it, so that a kernel ends only after all before it.
+__device__ __forceinline__ void after_earlier_kernels() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
 
 template <class T>
 __device__ __forceinline__ T* dynamic_shared() {
@@ -85,22 +95,32 @@ void launch(const char* name, void (*kernel)(Parameters...), Grid grid, dim3 blo
             Stream stream, Arguments&&... arguments) {
   if (grid.blocks.x == 0 || grid.blocks.y == 0 || grid.blocks.z == 0) return;
   opt_in(name, reinterpret_cast<const void*>(kernel), shared_bytes, grid.cluster);
-  cudaLaunchAttribute together{};
-  together.id = cudaLaunchAttributeClusterDimension;
-  together.val.clusterDim = {grid.cluster, 1, 1};
+  constexpr int targets[] = {__CUDA_ARCH_LIST__};
+  cudaLaunchAttribute attributes[2] = {};
+  unsigned used = 0;
+  if (targets[0] >= 900) {  // the lowest
+    attributes[used].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[used++].val.programmaticStreamSerializationAllowed = 1;
+  }
+  if (grid.cluster > 1) {
+    attributes[used].id = cudaLaunchAttributeClusterDimension;
+    attributes[used++].val.clusterDim = {grid.cluster, 1, 1};
+  }
   cudaLaunchConfig_t how{};
   how.gridDim = grid.blocks;
   how.blockDim = block;
   how.dynamicSmemBytes = shared_bytes;
   how.stream = stream;
-  how.attrs = &together;
-  how.numAttrs = grid.cluster > 1 ? 1 : 0;
+  how.attrs = attributes;
+  how.numAttrs = used;
   check_cuda(name, cudaLaunchKernelEx(&how, kernel, static_cast<Parameters>(std::forward<Arguments>(arguments))...));
 }
 
 #else
 
 using Stream = void*;  // host runs have one order only
+
+inline void after_earlier_kernels() {}
 
 template <class T>
 T* dynamic_shared() {

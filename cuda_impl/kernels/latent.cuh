@@ -57,6 +57,7 @@ struct LatentBf16 {
 
 template <class Record, class Plan>
 __global__ void __launch_bounds__(kBlockThreads) store_latent_kernel(StoreInputs in, Plan plan, Record record) {
+  after_earlier_kernels();
   const unsigned thread = threadIdx.x;
   const int64_t row = blockIdx.x;
   const Placement place = plan(row);

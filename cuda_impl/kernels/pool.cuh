@@ -23,6 +23,7 @@ namespace {
 template <int Ratio>
 __global__ void __launch_bounds__(kPoolThreads)
     pool_kernel(const float* kv_score, const float* position_bias, float* pooled, int64_t groups, int head_dim) {
+  after_earlier_kernels();
   const int64_t flat = static_cast<int64_t>(blockIdx.x) * kPoolThreads + threadIdx.x;
   if (flat >= groups * head_dim) return;
   const int64_t group = flat / head_dim;

@@ -39,6 +39,7 @@ __device__ __forceinline__ void round_all(IndexVector& v) {
 
 template <class Encoder>
 __global__ void __launch_bounds__(kBlockThreads) query_kernel(QueryInputs in, Encoder encode) {
+  after_earlier_kernels();
   const unsigned lane = vector_lane();
   const int64_t vector = vector_index();
   const bool live = vector < in.rows * in.heads;

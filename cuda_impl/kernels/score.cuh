@@ -101,6 +101,7 @@ namespace {
 // past the row's length get -inf, and their bytes are never read. A NaN dot stays NaN through relu.
 template <class Codec>
 __global__ void __launch_bounds__(kScoreThreads) score_kernel(ScoreArguments a) {
+  after_earlier_kernels();
   float* query = dynamic_shared<float>();
   const int chunk = a.heads < kHeadChunk ? a.heads : kHeadChunk;
   float* weight = query + chunk * kHeadDim;

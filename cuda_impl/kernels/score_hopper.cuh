@@ -28,14 +28,12 @@ __global__ void __launch_bounds__(Shape<Operand, Rows>::kThreads, 1) score_kerne
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   using S = Shape<Operand, Rows>;
   Shared<Operand, Rows>& shared = *dynamic_shared<Shared<Operand, Rows>>();
-  // By the last warp: the others ask for the lengths meanwhile.
   if (threadIdx.x == S::kThreads - 32) shared.ring.init();
+  if (threadIdx.x == S::kFeederThreads) shared.queries.init(S::kStagers, kWarpgroup * S::kConsumers);
+  after_earlier_kernels();
   // Of a single group it is known at once whose queries are needed.
   const bool alone = a.rows == Rows;
-  if (threadIdx.x == S::kFeederThreads) {
-    shared.queries.init(S::kStagers, kWarpgroup * S::kConsumers);
-    if (alone) fetch_group<Operand, Rows>(a, 0, shared.queries);
-  }
+  if (threadIdx.x == S::kFeederThreads && alone) fetch_group<Operand, Rows>(a, 0, shared.queries);
   const EarlyEntry early = threadIdx.x < S::kFeederThreads ? early_entry<Rows>(a) : EarlyEntry{~0u, 0};
   bool ragged;
   const Schedule<Rows> schedule = schedule_of_block<Rows, S::kThreads>(a, shared.schedule, ragged);

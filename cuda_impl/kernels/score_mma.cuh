@@ -116,6 +116,7 @@ namespace {
 
 template <class Operand, int Rows>
 __global__ void __launch_bounds__(kThreads, kBlocks<Operand>) score_kernel(ScoreArguments a, Divisor page_size) {
+  after_earlier_kernels();
   __shared__ ScheduleShared<kThreads> shared;
   bool ragged;
   const Schedule<Rows> piece = schedule_of_block<Rows, kThreads>(a, shared, ragged);

@@ -29,6 +29,7 @@ struct StoreInputs {
 
 template <class Encoder, class Plan>
 __global__ void __launch_bounds__(kBlockThreads) store_kernel(StoreInputs in, Plan plan, Encoder encode) {
+  after_earlier_kernels();
   const unsigned lane = vector_lane();
   const int64_t row = vector_index();
   const Placement place = row < in.count ? plan(row) : Placement{-1, 0};

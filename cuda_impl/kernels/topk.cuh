@@ -65,6 +65,7 @@ namespace {
 // scores selects them all without reading them.
 __global__ void __launch_bounds__(kTopkThreads, 2) topk_kernel(const __grid_constant__ TopkLevel level,
                                                                 const __grid_constant__ TopkArguments a) {
+  after_earlier_kernels();
   TopkShared& shared = *dynamic_shared<TopkShared>();
   const unsigned parts = static_cast<unsigned>(level.parts);
   const int64_t row = blockIdx.x / parts;

@@ -41,6 +41,7 @@ namespace {
 // kShareMax a block.
 __global__ void __launch_bounds__(kTopkThreads, 2) topk_cluster_kernel(const __grid_constant__ TopkLevel level,
                                                                         const __grid_constant__ TopkArguments a) {
+  after_earlier_kernels();
   TopkClusterShared& shared = *dynamic_shared<TopkClusterShared>();
   const int rank = static_cast<int>(cluster_rank()), blocks = static_cast<int>(cluster_blocks());
   const int halvings = __ffs(blocks) - 1;  // a power of two: no division before the first read
