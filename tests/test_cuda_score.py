@@ -8,7 +8,8 @@ import pytest
 import torch
 from paged_bytes import BF16, CODECS, FP4, FP8, HEAD_DIM, assert_within, paged_case
 
-from dsa_crosscheck.cuda_impl.ops.score import paged_scores, paired
+from dsa_crosscheck.cuda_impl.ops.score import paged_scores
+from dsa_crosscheck.cuda_impl.ops.score_plan import paired
 from dsa_crosscheck.reference.codec_spec import Codec
 
 ONE_FP8, MINUS_ONE_FP8 = 0x38, 0xB8

@@ -13,7 +13,8 @@ import pytest
 import torch
 from paged_bytes import CODECS, FP4, PagedCase, assert_within, paged_case
 
-from dsa_crosscheck.cuda_impl.ops.score import UNITS, paged_scores
+from dsa_crosscheck.cuda_impl.ops.score import paged_scores
+from dsa_crosscheck.cuda_impl.ops.score_plan import UNITS
 from dsa_crosscheck.reference.codec_spec import Codec
 
 pytestmark = [

@@ -10,7 +10,8 @@ from dsa_crosscheck.compare.call import Unsupported
 from dsa_crosscheck.cuda_impl.ops.pool import pool
 from dsa_crosscheck.cuda_impl.ops.query import QUERY_POINTS, encode_query
 from dsa_crosscheck.cuda_impl.ops.runtime import kernels_for
-from dsa_crosscheck.cuda_impl.ops.score import MMA_ALIGNMENT, MMA_HEADS, paged_scores, score_kernel
+from dsa_crosscheck.cuda_impl.ops.score import MMA_ALIGNMENT, MMA_HEADS, paged_scores
+from dsa_crosscheck.cuda_impl.ops.score_plan import score_kernel
 from dsa_crosscheck.cuda_impl.ops.store import store_keys
 from dsa_crosscheck.cuda_impl.ops.topk import topk as exact_topk
 from dsa_crosscheck.cuda_impl.ops.variants import HEAD_DIM, variant_for
@@ -172,6 +173,6 @@ def _check_supported(name: str, c: Conventions) -> None:
     try:
         variant_for("store_keys", "key", c.key)
         variant_for("encode_query", "query", c.query)
-        score_kernel(c.key)
+        score_kernel("paged_scores", c.key)
     except ValueError as error:
         raise Unsupported(str(error)) from error

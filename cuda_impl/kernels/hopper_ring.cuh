@@ -51,23 +51,6 @@ struct Cursor {
   }
 };
 
-// A lane's entry of the block table, read before the schedule is known.
-struct EarlyEntry {
-  uint32_t page;  // where in the table, for lane 0
-  int entry;
-};
-
-// One request has one line in the table, and its length is the width of the scores unless the caller has
-// made them wider: the block's first page is known at once, which saves a short call one wait for memory.
-template <int Rows>
-__device__ __forceinline__ EarlyEntry early_entry(const ScoreArguments& a) {
-  if (a.requests != 1 || a.rows != Rows) return {~0u, 0};
-  const uint32_t tile = piece_of_block(static_cast<uint32_t>(ceil_divide<int64_t>(a.max_length, kTileKeys))).start;
-  const uint32_t page = tile / static_cast<uint32_t>(a.page_size / kTileKeys);
-  const uint32_t mine = page + threadIdx.x % 32;
-  return {page, mine < a.max_pages ? a.block_table[mine] : 0};
-}
-
 // A lane's entry of the block table: of the lane-th page from `page` on, 0 past the segment's last.
 __device__ __forceinline__ int pages_from(uint32_t page, const ScoreArguments& a, const Segment& segment, int request,
                                           uint32_t page_tiles) {
@@ -76,8 +59,8 @@ __device__ __forceinline__ int pages_from(uint32_t page, const ScoreArguments& a
   return mine <= last ? a.block_table[static_cast<int64_t>(request) * a.max_pages + mine] : 0;
 }
 
-// What a feeding warp knows of a group of the block before it comes to it: its request and its pages lie in
-// memory, one behind the other, and to wait for them would leave a gap in the stream of tiles.
+// What a feeding warp knows of a group of the block before it comes to it: its length, its request and its pages
+// lie in memory, and to wait for them would leave a gap in the stream of tiles.
 template <int Rows>
 struct Upcoming {
   bool any;
@@ -85,25 +68,42 @@ struct Upcoming {
   int request;
   int entry;  // of the block table, one a lane, from the segment's first page on
 
-  __device__ __forceinline__ void ask_request(const ScoreArguments& a, Schedule<Rows>& schedule) {
-    any = schedule.next(segment);
-    if (any) request = a.request_of_row[int64_t{segment.group} * Rows];
+  // Asks for what is known of the schedule's next group without its length; nothing waits for the answers yet.
+  __device__ __forceinline__ void ask(const ScoreArguments& a, const Schedule<Rows>& schedule) {
+    any = schedule.left > 0;
+    if (!any) return;
+    const int64_t row = int64_t{schedule.group} * Rows;
+    request = a.request_of_row[row];
+#pragma unroll
+    for (int r = 0; r < Rows; ++r) length[r] = a.lengths[row + r];
   }
-  __device__ __forceinline__ void ask_pages(const ScoreArguments& a, uint32_t page_tiles) {
-    if (any) entry = pages_from(static_cast<uint32_t>(segment.first) / page_tiles, a, segment, request, page_tiles);
+  __device__ __forceinline__ void ask_pages(const ScoreArguments& a, Schedule<Rows>& schedule, uint32_t page_tiles) {
+    if (!any) return;
+    const int asked = schedule.group;
+    int longest = length[0];
+#pragma unroll
+    for (int r = 1; r < Rows; ++r) longest = max(longest, length[r]);
+    schedule.next(segment, tiles_over(longest));
+    if (segment.group != asked) request = a.request_of_row[int64_t{segment.group} * Rows];  // some are empty
+    entry = pages_from(static_cast<uint32_t>(segment.first) / page_tiles, a, segment, request, page_tiles);
   }
+
+ private:
+  int length[Rows];
 };
 
 // One of kFeeders warps that copy the tiles of a block's piece into the ring, taking turns; a whole warp
 // calls it. Pages are whole tiles. Each lane knows one of 32 pages and copies that page's tiles itself: the
 // length of this loop is what limits how fast tiles can come.
 template <class Operand, int Rows, int Stages>
-__device__ inline void feed(const ScoreArguments& a, Schedule<Rows> schedule, Ring<Operand, Stages>& ring, int feeder,
-                            EarlyEntry early) {
+__device__ inline void feed(const ScoreArguments& a, const PlannedShare& planned, Ring<Operand, Stages>& ring,
+                            int feeder) {
   static_assert(Stages % kFeeders == 0, "a stage is always filled by the same warp, which so sees every phase");
   constexpr int kValues = kTileKeys * Operand::kValueBytes, kScales = kTileKeys * Operand::kScaleBytes;
-  constexpr int kRequestAfter = 1, kPagesAfter = 4;  // tiles of this warp: the answers take less time than those
+  constexpr int kAskAfter = 1, kPagesAfter = 4;  // tiles of this warp: the answers take less time than those
   const int lane = threadIdx.x % 32;
+  const Share share = planned.share;
+  const int entry = planned.pages[lane];
   const int page_size = static_cast<int>(a.page_size);
   const auto page_tiles = static_cast<uint32_t>(page_size / kTileKeys);
   const int64_t page_bytes = a.page_words * 4;
@@ -112,13 +112,11 @@ __device__ inline void feed(const ScoreArguments& a, Schedule<Rows> schedule, Ri
   const uint32_t full = held(shared_address(ring.full)), empty = held(shared_address(ring.empty));
   Cursor<Stages> at{feeder, 0};
   int skip = feeder;  // tiles until this warp's next
+  Schedule<Rows> schedule(a, share);
   Upcoming<Rows> upcoming;
-  upcoming.request = schedule.request;
-  upcoming.any = schedule.next(upcoming.segment);
-  upcoming.entry = early.entry;
-  if (upcoming.any && static_cast<uint32_t>(upcoming.segment.first) / page_tiles != early.page) {
-    upcoming.ask_pages(a, page_tiles);
-  }
+  upcoming.request = share.request;
+  upcoming.entry = entry;
+  upcoming.any = schedule.next(upcoming.segment, share.count);
   while (upcoming.any) {
     const Segment segment = upcoming.segment;
     const int request = upcoming.request;
@@ -153,11 +151,11 @@ __device__ inline void feed(const ScoreArguments& a, Schedule<Rows> schedule, Ri
       __syncwarp();  // in order: a lane ahead of the others would take an earlier phase for its own
       at.advance(kFeeders);
       ++copied;
-      if (copied == kRequestAfter) upcoming.ask_request(a, schedule);
-      if (copied == kPagesAfter) upcoming.ask_pages(a, page_tiles);
+      if (copied == kAskAfter) upcoming.ask(a, schedule);
+      if (copied == kPagesAfter) upcoming.ask_pages(a, schedule, page_tiles);
     }
-    if (copied < kRequestAfter) upcoming.ask_request(a, schedule);
-    if (copied < kPagesAfter) upcoming.ask_pages(a, page_tiles);
+    if (copied < kAskAfter) upcoming.ask(a, schedule);
+    if (copied < kPagesAfter) upcoming.ask_pages(a, schedule, page_tiles);
     skip = i - segment.count;
   }
 }

@@ -42,7 +42,6 @@ template <class Operand, int Rows>
 struct Shared {
   Ring<Operand, Shape<Operand, Rows>::kStages> ring;
   Queries<Operand, Rows> queries;
-  ScheduleShared<Shape<Operand, Rows>::kThreads> schedule;
 };
 
 // Warpgroup `consumer` scores every kConsumers-th tile of the block's piece.

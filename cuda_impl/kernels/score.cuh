@@ -11,6 +11,7 @@
 
 #include "decode.cuh"
 #include "device.cuh"
+#include "score_plan.cuh"
 
 namespace dsa {
 
@@ -30,6 +31,7 @@ struct ScoreArguments {
   const int32_t* block_table;     // [requests, max_pages]
   const int32_t* request_of_row;  // [rows]
   const int32_t* lengths;         // [rows]
+  const PlannedShare* shares;     // one a block of a matrix unit's kernel
   float* scores;                  // [rows, max_length]
   int64_t page_words;
   int64_t max_length;

@@ -28,28 +28,28 @@ __global__ void __launch_bounds__(Shape<Operand, Rows>::kThreads, 1) score_kerne
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   using S = Shape<Operand, Rows>;
   Shared<Operand, Rows>& shared = *dynamic_shared<Shared<Operand, Rows>>();
-  if (threadIdx.x == S::kThreads - 32) shared.ring.init();
   if (threadIdx.x == S::kFeederThreads) shared.queries.init(S::kStagers, kWarpgroup * S::kConsumers);
+  if (threadIdx.x == S::kThreads - 32) shared.ring.init();
+  __syncthreads();
   after_earlier_kernels();
   // Of a single group it is known at once whose queries are needed.
   const bool alone = a.rows == Rows;
   if (threadIdx.x == S::kFeederThreads && alone) fetch_group<Operand, Rows>(a, 0, shared.queries);
-  const EarlyEntry early = threadIdx.x < S::kFeederThreads ? early_entry<Rows>(a) : EarlyEntry{~0u, 0};
-  bool ragged;
-  const Schedule<Rows> schedule = schedule_of_block<Rows, S::kThreads>(a, shared.schedule, ragged);
+  const PlannedShare& planned = a.shares[blockIdx.x];
 
-  // The first group's queries are staged by all warps but those that start to feed.
+  // The first group's queries are staged by all warps but those that feed.
   constexpr int kAll = S::kThreads - S::kFeederThreads;
   const int thread = static_cast<int>(threadIdx.x) - S::kFeederThreads;
   if (threadIdx.x < kWarpgroup) {
     shrink_to<S::kFeedRegisters>();
     if (thread < 0) {
-      feed<Operand, Rows>(a, schedule, shared.ring, static_cast<int>(threadIdx.x) / 32, early);
+      feed<Operand, Rows>(a, planned, shared.ring, static_cast<int>(threadIdx.x) / 32);
       return;
     }
-    Schedule<Rows> ahead = schedule;
+    const Share share = planned.share;
+    Schedule<Rows> ahead(a, share);
     Segment segment;
-    bool more = ahead.next(segment);
+    bool more = ahead.next(segment, share.count);
     if (thread == 0) {
       if (more && !alone) fetch_group<Operand, Rows>(a, segment.group, shared.queries);
       if (!more && alone) barrier_wait(shared_address(&shared.queries.fetched), 0);  // no copy outlives its block
@@ -59,7 +59,9 @@ __global__ void __launch_bounds__(Shape<Operand, Rows>::kThreads, 1) score_kerne
       const int buffer = number % 2;
       const int64_t group = segment.group;
       if (number > 0) barrier_wait(shared_address(&shared.queries.empty[buffer]), (number / 2 + 1) % 2);
-      if (thread == 0) shared.queries.group[buffer].announce(segment, a.lengths + group * Rows);
+      if (thread == 0) {
+        shared.queries.group[buffer].announce(segment, number == 0 ? planned.share.lengths : a.lengths + group * Rows);
+      }
       if (number == 0) {
         stage_group<Operand, Rows>(a, group, number, shared.queries, thread, kAll);
         meet<1>(kAll);
@@ -71,15 +73,15 @@ __global__ void __launch_bounds__(Shape<Operand, Rows>::kThreads, 1) score_kerne
       more = ahead.next(segment);
       if (more && thread == 0) fetch_group<Operand, Rows>(a, segment.group, shared.queries);
     }
-    if (ragged) fill_past_lengths(a, thread, S::kStagers);
+    if (share.ragged) fill_past_lengths(a, thread, S::kStagers);
     // A group without tiles ends the others' work.
     barrier_wait(shared_address(&shared.queries.empty[number % 2]), (number / 2 + 1) % 2);
     if (thread == 0) shared.queries.group[number % 2].segment.count = 0;
     barrier_arrive(shared_address(&shared.queries.full[number % 2]));
   } else {
     grow_to<S::kScoreRegisters>();
-    if (schedule.left > 0) {
-      stage_group<Operand, Rows>(a, schedule.group, 0, shared.queries, thread, kAll);
+    if (planned.share.tiles > 0) {
+      stage_group<Operand, Rows>(a, planned.share.group, 0, shared.queries, thread, kAll);
       announce<1>(kAll);
     }
     score_tiles<Operand, Rows>(a, shared, static_cast<int>(threadIdx.x) / kWarpgroup - 1);
@@ -91,32 +93,22 @@ __global__ void __launch_bounds__(Shape<Operand, Rows>::kThreads, 1) score_kerne
 
 }  // namespace
 
-template <class Operand, int Rows>
-void launch_rows(const ScoreArguments& a, int processors, Stream stream) {
-  const int64_t tiles = a.rows / Rows * ceil_divide(a.max_length, int64_t{kTileKeys});
-  const int64_t blocks = tiles < processors ? tiles : processors;
-  launch("paged_scores (hopper)", score_kernel<Operand, Rows>, dim3(static_cast<unsigned>(blocks)),
-         dim3(Shape<Operand, Rows>::kThreads), sizeof(Shared<Operand, Rows>), stream, a);
+// How this file's kernel would do a call on the current device. `paired`: rows 2i and 2i + 1 belong to one request.
+template <class Operand>
+ScoreLayout layout(const ScoreSizes& s, bool paired) {
+  const int64_t query_bytes = s.heads * Operand::kQueryBytes;
+  if (s.heads > kHeads || s.page_size % kTileKeys != 0 || (s.cache_at | s.codes_at | query_bytes) % 16 != 0) return {};
+  // Heads that a row lacks are zeros here: times an infinite key they would be NaN. Only bf16 keys can be.
+  if (Operand::kBf16 && s.heads != kHeads) return {};
+  const Gpu gpu = current_gpu();
+  if (gpu.capability != 90) return {};
+  return layout_of(s, paired && s.rows % 2 == 0 ? 2 : 1, gpu.processors);
 }
 
-// Scores by this file's kernel if the device and the sizes allow; returns whether it did. `paired`: rows
-// 2i and 2i + 1 belong to one request.
-template <class Operand>
-bool try_launch(const ScoreArguments& a, bool paired, Stream stream) {
-  if (a.heads > kHeads || a.page_size % kTileKeys != 0) return false;
-  // Heads that a row lacks are zeros here: times an infinite key they would be NaN. Only bf16 keys can be.
-  if (Operand::kBf16 && a.heads != kHeads) return false;
-  const auto unaligned = reinterpret_cast<uintptr_t>(a.cache) | reinterpret_cast<uintptr_t>(a.codes);
-  if ((unaligned | static_cast<uintptr_t>(a.heads * Operand::kQueryBytes)) % 16 != 0) return false;
-  if (a.rows * ceil_divide(a.max_length, int64_t{kTileKeys}) > 0x7FFFFFFF) return false;
-  const Gpu gpu = current_gpu();
-  if (gpu.capability != 90) return false;
-  if (paired && a.rows % 2 == 0) {
-    launch_rows<Operand, 2>(a, gpu.processors, stream);
-  } else {
-    launch_rows<Operand, 1>(a, gpu.processors, stream);
-  }
-  return true;
+template <class Operand, int Rows>
+void launch_rows(const ScoreArguments& a, dim3 blocks, Stream stream) {
+  launch("paged_scores (hopper)", score_kernel<Operand, Rows>, blocks, dim3(Shape<Operand, Rows>::kThreads),
+         sizeof(Shared<Operand, Rows>), stream, a);
 }
 
 }  // namespace dsa::hopper

@@ -117,53 +117,49 @@ namespace {
 template <class Operand, int Rows>
 __global__ void __launch_bounds__(kThreads, kBlocks<Operand>) score_kernel(ScoreArguments a, Divisor page_size) {
   after_earlier_kernels();
-  __shared__ ScheduleShared<kThreads> shared;
-  bool ragged;
-  const Schedule<Rows> piece = schedule_of_block<Rows, kThreads>(a, shared, ragged);
+  const Share share = a.shares[blockIdx.x].share;
   const Queries staged(Rows, a.heads);
-  Schedule<Rows> schedule = piece;
-  int request = piece.request;
+  Schedule<Rows> schedule(a, share);
+  int request = share.request;
   bool wide = false;
   Segment segment;
-  for (bool later = false; schedule.next(segment); later = true) {
-    if (later) request = a.request_of_row[segment.group * Rows];
+  for (bool more = schedule.next(segment, share.count); more;) {
     wide = score_segment<Operand, Rows>(a, page_size, segment, request, staged) || wide;
+    more = schedule.next(segment);
+    if (more) request = a.request_of_row[int64_t{segment.group} * Rows];
   }
   if constexpr (Operand::kGrouped) {
-    if (__syncthreads_or(wide)) rescore_piece<Rows>(a, piece);
+    if (__syncthreads_or(wide)) rescore_piece<Rows>(a, Schedule<Rows>(a, share));
   }
-  if (ragged) fill_past_lengths(a, static_cast<int>(threadIdx.x), kThreads);
+  if (share.ragged) fill_past_lengths(a, static_cast<int>(threadIdx.x), kThreads);
 }
 
 }  // namespace
 
+// Blocks of this kernel that a GPU holds at once.
 template <class Operand, int Rows>
-void launch_rows(const ScoreArguments& a, int processors, Stream stream) {
-  constexpr char kName[] = "paged_scores (mma)";
-  const auto kernel = score_kernel<Operand, Rows>;
-  const int shared_bytes = query_bytes(Rows, a.heads);
+int64_t resident_blocks(int heads, int processors) {
   int resident = 0;
-  check_cuda(kName, cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, kernel, kThreads, shared_bytes));
-  const int64_t tiles = a.rows / Rows * ceil_divide(a.max_length, int64_t{kTileKeys});
-  const int64_t blocks = static_cast<int64_t>(resident) * processors;
-  const dim3 grid(static_cast<unsigned>(tiles < blocks ? tiles : blocks));
-  launch(kName, kernel, grid, dim3(kThreads), shared_bytes, stream, a, Divisor(a.page_size));
+  check_cuda("paged_scores (mma)", cudaOccupancyMaxActiveBlocksPerMultiprocessor(
+                                       &resident, score_kernel<Operand, Rows>, kThreads, query_bytes(Rows, heads)));
+  return int64_t{resident} * processors;
 }
 
-// Scores by this file's kernel if the sizes allow; returns whether it did. `paired`: rows 2i and 2i + 1
-// belong to one request.
+// How this file's kernel would do a call on the current device. `paired`: rows 2i and 2i + 1 belong to one request.
 template <class Operand>
-bool try_launch(const ScoreArguments& a, bool paired, Stream stream) {
-  if (a.heads > kMostHeads || a.rows * ceil_divide(a.max_length, int64_t{kTileKeys}) > 0x7FFFFFFF) return false;
-  // Each key starts at a multiple of 16 bytes.
-  if ((reinterpret_cast<uintptr_t>(a.cache) | static_cast<uintptr_t>(a.page_words * 4)) % 16 != 0) return false;
-  const int processors = current_gpu().processors;
-  if (paired && a.rows % 2 == 0 && 2 * padded_heads(a.heads) <= kMostHeads) {
-    launch_rows<Operand, 2>(a, processors, stream);
-  } else {
-    launch_rows<Operand, 1>(a, processors, stream);
+ScoreLayout layout(const ScoreSizes& s, bool paired) {
+  if (s.heads > kMostHeads || (s.cache_at | s.page_bytes) % 16 != 0) return {};  // each key starts at a multiple of 16
+  const int heads = static_cast<int>(s.heads), processors = current_gpu().processors;
+  if (paired && s.rows % 2 == 0 && 2 * padded_heads(heads) <= kMostHeads) {
+    return layout_of(s, 2, resident_blocks<Operand, 2>(heads, processors));
   }
-  return true;
+  return layout_of(s, 1, resident_blocks<Operand, 1>(heads, processors));
+}
+
+template <class Operand, int Rows>
+void launch_rows(const ScoreArguments& a, dim3 blocks, Stream stream) {
+  launch("paged_scores (mma)", score_kernel<Operand, Rows>, blocks, dim3(kThreads), query_bytes(Rows, a.heads), stream, a,
+         Divisor(a.page_size));
 }
 
 }  // namespace dsa::mma

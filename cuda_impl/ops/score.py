@@ -4,26 +4,12 @@ from __future__ import annotations
 
 import torch
 
-from dsa_crosscheck.cuda_impl.ops.arguments import check_range, check_tensors
+from dsa_crosscheck.cuda_impl.ops.arguments import check_tensors
 from dsa_crosscheck.cuda_impl.ops.placement import check_positive
 from dsa_crosscheck.cuda_impl.ops.runtime import kernels_for
+from dsa_crosscheck.cuda_impl.ops.score_plan import UNITS, ScorePlan, plan_for, score_kernel
 from dsa_crosscheck.cuda_impl.ops.variants import HEAD_DIM
 from dsa_crosscheck.reference.codec_spec import Codec
-
-SCORE_KERNELS: dict[tuple[str, str | None, str | None], tuple[str, int]] = {
-    ("fp8-e4m3fn", "fp32", None): ("paged_scores_fp8", 128),
-    ("fp8-e4m3fn", "power-of-two", None): ("paged_scores_fp8", 128),
-    ("bf16", None, None): ("paged_scores_bf16", 256),
-    ("fp4-e2m1", "power-of-two", "low-even"): ("paged_scores_fp4", 68),
-}
-"""(key format, scale, nibbles) -> (exported kernel, bytes of a query code)."""
-
-UNITS: dict[str | None, int] = {None: 0, "wgmma": 1, "mma": 2, "fma": 3}
-"""What computes a score, by its number in the exported kernels.
-
-``wgmma``: the matrix unit of a Hopper GPU by the instructions that it alone has; ``mma``: the matrix unit of any
-GPU; ``fma``: plain float32. None is the first of them that the device and the sizes allow.
-"""
 
 MMA_HEADS = 160
 """Most heads that ``mma`` takes."""
@@ -60,6 +46,8 @@ def paged_scores(
     are legal. The fp8 scale multiplies after the head sum, fp4 scales are inside the product, and
     NaN propagates through the relu. Nothing with a head axis is written to memory.
 
+    A plan is made first, in a launch of its own (``plan_scores``); ``planned_scores`` takes one that is there.
+
     The same call gives the same bits on every run. ``fma`` adds in float32 in one fixed order, the same on every
     device, and takes everything. The matrix units add in orders of their own, so the bits that a GPU gives depend
     on which unit scores, and that on the page size, the number of heads and where the tensors start:
@@ -76,69 +64,82 @@ def paged_scores(
     outside the cache below a row's length, or a unit that is none, or that the device or the sizes do not allow
     (where there is anything to score).
     """
-    kernel, query_bytes = score_kernel(codec)
     check_positive("paged_scores", "page_size", page_size)
-    if unit not in UNITS:
-        raise ValueError(f"`paged_scores(unit=...)` should be one of {tuple(UNITS)}, got {unit!r}")
     sizes = check_tensors(
         "paged_scores",
-        codes=(codes, torch.uint8, ("rows", "heads", query_bytes)),
-        weights=(weights, torch.float32, ("rows", "heads")),
-        cache=(cache, torch.uint8, ("pages", page_size * codec.record_bytes(HEAD_DIM))),
+        **_expected("paged_scores", codes, weights, cache, codec, page_size),
         block_table=(block_table, torch.int32, ("requests", "max_pages")),
         request_of_row=(request_of_row, torch.int32, ("rows",)),
         lengths=(lengths, torch.int32, ("rows",)),
     )
     if sizes["heads"] == 0:
         raise ValueError(f"`paged_scores(codes=...)` should have at least one head, got shape {list(codes.shape)}")
-    for name, tensor in (("codes", codes), ("cache", cache)):
-        if tensor.data_ptr() % 4:
-            raise ValueError(
-                f"`paged_scores({name}=...)` should start at a multiple of 4 bytes, got {tensor.data_ptr():#x}"
-            )
-    check_range("paged_scores", "request_of_row", request_of_row, 0, sizes["requests"])
-    check_range("paged_scores", "lengths", lengths, 0, sizes["max_pages"] * page_size + 1)
-    _check_pages(block_table, request_of_row, lengths, page_size, sizes["pages"])
-    width = int(lengths.max()) if sizes["rows"] else 0
-    scores = weights.new_empty(sizes["rows"], width)
-    if width:
-        tensors = (codes, weights, cache, block_table, request_of_row, lengths, scores)
-        pairs = paired(request_of_row)
-        getattr(kernels_for(scores.device), kernel)(*tensors, page_size, pairs, UNITS[unit])
+    _check_starts("paged_scores", codes, cache)
+    plan = plan_for(
+        "paged_scores",
+        block_table,
+        request_of_row,
+        lengths,
+        codec=codec,
+        heads=sizes["heads"],
+        page_size=page_size,
+        pages=sizes["pages"],
+        unit=unit,
+        codes_at=codes.data_ptr(),
+        cache_at=cache.data_ptr(),
+    )
+    scores = weights.new_empty(sizes["rows"], plan.width)
+    launch_scores(codes, weights, cache, plan, scores)
     return scores
 
 
-def score_kernel(codec: Codec) -> tuple[str, int]:
-    """Exported kernel and bytes of a query code for keys of ``codec``; ``ValueError`` without one."""
-    wanted = (codec.format, codec.scale, codec.nibbles)
-    if wanted not in SCORE_KERNELS:
-        raise ValueError(
-            "`paged_scores(codec=...)` should have (format, scale, nibbles) one of "
-            f"{tuple(SCORE_KERNELS)}, got {wanted}"
-        )
-    return SCORE_KERNELS[wanted]
+def planned_scores(codes: torch.Tensor, weights: torch.Tensor, cache: torch.Tensor, plan: ScorePlan) -> torch.Tensor:
+    """What ``paged_scores`` gives for the tensors that ``plan`` was made of: one launch that asks nothing of the host.
 
+    ``codes``, ``weights``, ``cache`` as in ``paged_scores``, on the plan's device, with the rows, heads and pages that
+    it was made for. A layer's call may be captured in a CUDA graph; a plan serves all layers of a step.
 
-def _check_pages(
-    block_table: torch.Tensor, request_of_row: torch.Tensor, lengths: torch.Tensor, page_size: int, pages: int
-) -> None:
-    """Page ids are checked where some row of the request reads them, and nowhere else."""
-    longest = lengths.new_zeros(block_table.shape[0])
-    longest.scatter_reduce_(0, request_of_row.long(), lengths, "amax")
-    logical = torch.arange(block_table.shape[1], device=block_table.device)
-    bad = (logical * page_size < longest.unsqueeze(1)) & ((block_table < 0) | (block_table >= pages))
-    if bool(bad.any()):
-        request, page = (int(i) for i in bad.nonzero()[0])
-        raise ValueError(
-            f"`paged_scores(block_table=...)` should name pages in [0, {pages}) below a row's length, "
-            f"got {int(block_table[request, page])} for page {page} of request {request}"
-        )
-
-
-def paired(request_of_row: torch.Tensor) -> bool:
-    """Whether rows 2i and 2i + 1 of ``request_of_row`` [rows] always belong to one request: two decode steps at once.
-
-    The exported scorers take it, so that the keys of a request are read once for two rows.
+    Raises ``ValueError`` naming the argument: another dtype, shape or device, not contiguous, a plan whose tensors have
+    been written to since it was made, or addresses that its unit does not take.
     """
-    pairs = request_of_row.view(-1, 2) if request_of_row.shape[0] % 2 == 0 else None
-    return pairs is not None and bool((pairs[:, 0] == pairs[:, 1]).all())
+    function = "planned_scores"
+    plan.check_current(function)
+    expected = _expected(function, codes, weights, cache, plan.codec, plan.page_size)
+    sizes = check_tensors(function, plan=(plan.lengths, torch.int32, ("rows",)), **expected)
+    for name in ("heads", "pages"):
+        if sizes[name] != getattr(plan, name):
+            raise ValueError(f"`{function}(plan=...)` should be for {sizes[name]} {name}, got {getattr(plan, name)}")
+    _check_starts(function, codes, cache)
+    scores = weights.new_empty(sizes["rows"], plan.width)
+    launch_scores(codes, weights, cache, plan, scores)
+    return scores
+
+
+def launch_scores(
+    codes: torch.Tensor, weights: torch.Tensor, cache: torch.Tensor, plan: ScorePlan, scores: torch.Tensor
+) -> None:
+    """Writes the scores of tensors that have been checked to ``scores`` [rows, plan.width]."""
+    if not scores.numel():
+        return
+    kernel = getattr(kernels_for(scores.device), f"paged_scores_{score_kernel('paged_scores', plan.codec)[0]}")
+    tensors = (codes, weights, cache, *plan.sources.values(), plan.shares, scores)
+    kernel(*tensors, plan.page_size, plan.rows_of_group, UNITS[plan.unit])
+
+
+def _expected(
+    function: str, codes: torch.Tensor, weights: torch.Tensor, cache: torch.Tensor, codec: Codec, page_size: int
+) -> dict[str, tuple[torch.Tensor, torch.dtype, tuple[int | str, ...]]]:
+    """What ``check_tensors`` is to find of the queries and keys."""
+    return {
+        "codes": (codes, torch.uint8, ("rows", "heads", score_kernel(function, codec)[1])),
+        "weights": (weights, torch.float32, ("rows", "heads")),
+        "cache": (cache, torch.uint8, ("pages", page_size * codec.record_bytes(HEAD_DIM))),
+    }
+
+
+def _check_starts(function: str, codes: torch.Tensor, cache: torch.Tensor) -> None:
+    for name, tensor in (("codes", codes), ("cache", cache)):
+        if tensor.data_ptr() % 4:
+            raise ValueError(
+                f"`{function}({name}=...)` should start at a multiple of 4 bytes, got {tensor.data_ptr():#x}"
+            )

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from dsa_crosscheck.compare.device.batches import ScoreBatch, SelectBatch, StoreBatch
 from dsa_crosscheck.compare.device.sizes import PAGE
 from dsa_crosscheck.cuda_impl.ops.runtime import kernels_for
-from dsa_crosscheck.cuda_impl.ops.score import UNITS, paired, score_kernel
+from dsa_crosscheck.cuda_impl.ops.score import launch_scores
+from dsa_crosscheck.cuda_impl.ops.score_plan import plan_scores
 from dsa_crosscheck.cuda_impl.ops.variants import scale_arguments, variant_for
 
 STAGES = {"score": ("fp8", "bf16", "fp4"), "store": ("fp8", "bf16", "fp4"), "select": ("fp32",)}
@@ -19,13 +20,20 @@ def score(batch: ScoreBatch) -> Callable[[], object]:
 
 
 def score_by(batch: ScoreBatch, unit: str | None) -> Callable[[], object]:
-    """The launch of paged scores by ``unit``, as in ``paged_scores``."""
-    export, _ = score_kernel(batch.conventions.key)
-    kernel = getattr(kernels_for(batch.cache.device), export)
-    pairs = paired(batch.request_of_row)
-    inputs = (batch.codes, batch.weights, batch.cache, batch.block_table, batch.request_of_row, batch.lengths)
+    """The launch of paged scores by ``unit``, as in ``paged_scores``; its plan is made here, once for a decode step."""
+    plan = plan_scores(
+        batch.block_table,
+        batch.request_of_row,
+        batch.lengths,
+        codec=batch.conventions.key,
+        heads=batch.weights.shape[1],
+        page_size=PAGE,
+        pages=batch.cache.shape[0],
+        unit=unit,
+    )
+    tensors = (batch.codes, batch.weights, batch.cache)
     scores = batch.scores
-    return lambda: kernel(*inputs, scores, PAGE, pairs, UNITS[unit])
+    return lambda: launch_scores(*tensors, plan, scores)
 
 
 def store(batch: StoreBatch) -> Callable[[], object]:
