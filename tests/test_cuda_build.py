@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -30,6 +31,22 @@ def test_cache_directory(monkeypatch: pytest.MonkeyPatch) -> None:
     assert build.cache_dir() == Path("/elsewhere/dsa-crosscheck")
     monkeypatch.delenv("XDG_CACHE_HOME")
     assert build.cache_dir() == Path.home() / ".cache" / "dsa-crosscheck"
+
+
+def test_every_kernel_waits_for_those_before_it() -> None:
+    """They start while others still run: only their own shared memory may be touched before."""
+    found = {}
+    for path in [*build.KERNELS.glob("*.cuh"), PROBE]:
+        for kernel in path.read_text().split("__global__")[1:]:
+            name, body = re.search(r"(\w+_kernel)\(.*?\{\n(.*?)\n\}", kernel, re.DOTALL).groups()  # type: ignore[union-attr]
+            found[path.name, name] = body.split("after_earlier_kernels();\n")
+    assert len(found) >= 11
+    for kernel, parts in found.items():
+        assert len(parts) == 2, f"{kernel} waits once"
+        for line in parts[0].split("\n"):
+            assert re.fullmatch(r"\s*|#if .*|  using .*|.*shared.*;|  __syncthreads\(\);", line), (
+                f"{kernel} waits before"
+            )
 
 
 def test_a_cached_library_needs_no_compiler_run(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -83,6 +84,10 @@ CALLS = {
     "nothing": Call([0, 0, 0], width=64),
     "more rows than threads": Call([int(n) for n in np.random.default_rng(0).integers(0, 300, 1300)]),
     "two rows a request": Call([500, 501, 64, 65, 0, 0, 300, 2], rows=2),
+    "only a first row is short": Call([500, 501], rows=2),
+    "only a second row is short": Call([501, 500], rows=2),
+    "more pairs than threads": Call([int(n) for n in np.random.default_rng(1).integers(0, 200, 1200)], rows=2),
+    "more tiles than 16 bits count": Call([TILE * 70000, TILE], page_size=65536),
     "large pages": Call([5000, 3, 640], page_size=256),
     "small pages": Call([333, 40, 129], page_size=16),
     "odd pages": Call([333, 40, 129], page_size=48),
@@ -94,6 +99,34 @@ CALLS = {
 @pytest.mark.parametrize("name", CALLS)
 def test_shares_are_equal_pieces_of_all_tiles(name: str, blocks: int) -> None:
     np.testing.assert_array_equal(CALLS[name].shares(blocks), CALLS[name].expected(blocks))
+
+
+def test_the_longest_row() -> None:
+    most = 2**31 - 1
+    shares = Call([most], page_size=2**26).shares(2)
+    tiles = 2**24
+    assert shares[:, : len(HEAD)].tolist() == [[0, i * tiles, tiles, 0, most, 0, tiles, 0] for i in range(2)]
+    assert shares[:, len(HEAD) :].tolist() == [[3 * (16 * i + j) + 1 for j in range(16)] + [0] * 16 for i in range(2)]
+
+
+@pytest.mark.parametrize(
+    ("rows", "together", "columns", "most", "blocks"),
+    [
+        (1, 1, 64, 132, 1),
+        (1, 1, 65, 132, 2),
+        (4, 1, 640, 132, 40),
+        (4, 2, 640, 132, 20),
+        (64, 1, 8192, 132, 132),
+        (2**6, 1, 2**31 - 1, 132, 0),  # 2^31 tiles
+        (2**6, 2, 2**31 - 1, 132, 132),
+        (2**6 - 1, 1, 2**31 - 1, 132, 132),
+    ],
+)
+def test_no_more_blocks_than_tiles_and_no_more_tiles_than_31_bits(
+    rows: int, together: int, columns: int, most: int, blocks: int
+) -> None:
+    probe = load_emulated([Path(__file__).parent / "probes" / "layout_probe.cu"])
+    assert probe.layout(rows, together, columns, most) == blocks
 
 
 def plan_of(case: object, **changes: object) -> ScorePlan:
@@ -110,13 +143,32 @@ def test_a_plan_gives_the_scores_of_the_whole_call() -> None:
         assert torch.equal(planned_scores(*case.arguments[:3], plan), expected)
 
 
-@pytest.mark.parametrize("name", ["block_table", "request_of_row", "lengths"])
-def test_a_plan_is_of_no_use_once_its_tensors_have_changed(name: str) -> None:
+def test_a_plan_stays_the_plan_of_what_it_was_made_of() -> None:
     case = paged_case(FP8, 64, lengths=[300, 20], heads=8, seed=2)
+    expected = paged_scores(*case.arguments, codec=FP8, page_size=64)
     plan = plan_of(case)
-    plan.sources[name].add_(0)
-    with pytest.raises(ValueError, match=rf"planned_scores\(plan=.*made again: its `{name}` has been written to"):
-        planned_scores(*case.arguments[:3], plan)
+    for tensor in case.arguments[3:]:
+        tensor.fill_(-1)
+    assert torch.equal(planned_scores(*case.arguments[:3], plan), expected)
+
+
+def test_tensors_of_inference_mode_are_taken() -> None:
+    case = paged_case(FP8, 64, lengths=[300, 20], heads=8, seed=2)
+    with torch.inference_mode():
+        given = [tensor.clone() for tensor in case.arguments]
+    assert torch.equal(
+        paged_scores(*given, codec=FP8, page_size=64), paged_scores(*case.arguments, codec=FP8, page_size=64)
+    )
+
+
+@pytest.mark.parametrize(("unit", "name"), [("wgmma", "codes"), ("wgmma", "cache"), ("mma", "cache")])
+def test_what_a_planned_unit_reads_has_to_start_evenly(unit: str, name: str) -> None:
+    case = paged_case(FP8, 64, lengths=[300, 20], heads=8, seed=2)
+    given = dict(zip(("codes", "weights", "cache"), case.arguments, strict=False))
+    shifted = torch.empty(given[name].numel() + 4, dtype=torch.uint8)[4:].view_as(given[name])
+    given[name] = shifted.copy_(given[name])
+    with pytest.raises(ValueError, match=rf"planned_scores\({name}=.*multiple of 16 bytes for unit '{unit}'"):
+        planned_scores(**given, plan=replace(plan_of(case), unit=unit))
 
 
 def test_other_sizes_than_the_plans_are_named() -> None:
@@ -138,6 +190,7 @@ def test_other_sizes_than_the_plans_are_named() -> None:
     [
         ({"heads": 0}, r"plan_scores\(heads=.*positive integer, got 0"),
         ({"page_size": 0}, r"plan_scores\(page_size=.*positive integer, got 0"),
+        ({"pages": -1}, r"plan_scores\(pages=.*at least 0, got -1"),
         ({"pages": 1}, r"plan_scores\(block_table=.*pages in \[0, 1\)"),
         ({"unit": "tensor"}, r"plan_scores\(unit=.*one of .*got 'tensor'"),
         ({"unit": "mma"}, r"plan_scores\(unit=.*device and the sizes allow, got 'mma'"),

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 import torch
 
+from dsa_crosscheck.compare.call import Unsupported
 from dsa_crosscheck.compare.device.batches import ScoreShape, SelectShape, StoreShape
-from dsa_crosscheck.compare.device.contenders import CONTENDERS, contenders_named
+from dsa_crosscheck.compare.device.contenders import CONTENDERS, contenders_named, deepgemm
 from dsa_crosscheck.compare.device.predicted import predicted_bytes
 from dsa_crosscheck.compare.device.sizes import L2_BYTES, input_sets
 from dsa_crosscheck.compare.device.stages import STAGES
@@ -79,7 +80,7 @@ def test_a_call_that_writes_nothing_is_seen(name: str, stage: str, kind: str) ->
 
 
 def test_a_unit_that_is_not_there_does_not_score() -> None:
-    with pytest.raises(ValueError, match=r"paged_scores\(unit=.*got 'mma'"):
+    with pytest.raises(ValueError, match=r"plan_scores\(unit=.*got 'mma'"):
         done("cuda-mma", "score", "fp8")
 
 
@@ -136,3 +137,41 @@ def test_predictions_are_those_of_the_memory_study() -> None:
     )
     assert found is not None
     assert predicted_bytes("unfused", "fp8", 64, 512) == pytest.approx(found.peak, rel=0.02)
+
+
+class Switched:
+    """A module with the package's switch, which remembers how its kernel was called."""
+
+    def __init__(self) -> None:
+        self.on = False
+        self.calls: list[bool] = []
+
+    def get_pdl(self) -> bool:
+        return self.on
+
+    def set_pdl(self, on: bool) -> None:
+        self.on = on
+
+    def get_num_sms(self) -> int:
+        return 132
+
+    def get_paged_mqa_logits_metadata(self, *given: object) -> None:
+        pass
+
+    def fp8_paged_mqa_logits(self, *given: object, clean_logits: bool) -> torch.Tensor:
+        self.calls.append(self.on)
+        return torch.zeros(1)
+
+
+def test_a_peer_overlaps_as_ours_and_its_switch_is_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = Switched()
+    monkeypatch.setattr(deepgemm, "load_package", lambda: module)
+    deepgemm.score(BY_NAME["score"].batch("fp8", SMALL["score"], 0, "cpu"))()
+    assert module.calls == [True]
+    assert module.on is False
+
+
+def test_a_peer_that_cannot_overlap_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deepgemm, "load_package", object)
+    with pytest.raises(Unsupported, match=r"needs a module with the functions \('get_pdl', 'set_pdl'\)"):
+        deepgemm.score(BY_NAME["score"].batch("fp8", SMALL["score"], 0, "cpu"))

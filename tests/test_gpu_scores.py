@@ -13,8 +13,10 @@ import pytest
 import torch
 from paged_bytes import CODECS, FP4, PagedCase, assert_within, paged_case
 
-from dsa_crosscheck.cuda_impl.ops.score import paged_scores
-from dsa_crosscheck.cuda_impl.ops.score_plan import UNITS
+from dsa_crosscheck.cuda_impl.ops.runtime import kernels_for
+from dsa_crosscheck.cuda_impl.ops.score import launch_scores, paged_scores, planned_scores
+from dsa_crosscheck.cuda_impl.ops.score_plan import UNITS, plan_scores
+from dsa_crosscheck.cuda_impl.ops.topk import topk
 from dsa_crosscheck.reference.codec_spec import Codec
 
 pytestmark = [
@@ -155,3 +157,52 @@ def test_nan_and_infinite_keys(name: str, heads: int, unit: str) -> None:
     assert 0 < int(expected.isnan().sum()) < expected.numel() // 2
     for same in (torch.isnan, torch.isposinf, torch.isneginf):
         assert torch.equal(same(got.cpu()), same(expected))
+
+
+@pytest.mark.parametrize("what", ["32 heads", "pairs of unequal length", "many rows", "many pairs"])
+@pytest.mark.parametrize("name", CODECS)
+@pytest.mark.parametrize("unit", [*NAMED, None])
+def test_a_plan_serves_all_layers_of_a_graph(name: str, what: str, unit: str | None) -> None:
+    """Layers that differ in queries and keys, captured one after another, give what calls of their own give."""
+    codec = CODECS[name]
+    codes, weights, cache, *rest = (a.cuda() for a in case_of(name, 64, what).arguments)
+    heads = weights.shape[1]
+    if unit is not None and not allowed(unit, codec, 64, heads):
+        pytest.skip("the unit does not take these sizes")
+    layers = [(codes.roll(i, 0), weights + i, cache.roll(3 * i, 0)) for i in range(4)]
+    expected = [paged_scores(*layer, *rest, codec=codec, page_size=64, unit=unit) for layer in layers]
+    plan = plan_scores(*rest, codec=codec, heads=heads, page_size=64, pages=cache.shape[0], unit=unit)
+    graph = torch.cuda.CUDAGraph()
+    planned_scores(*layers[0], plan)
+    torch.cuda.synchronize()
+    with torch.cuda.graph(graph):
+        found = [planned_scores(*layer, plan) for layer in layers]
+    for scores in found:
+        scores.fill_(torch.nan)
+    graph.replay()
+    for scores, wanted in zip(found, expected, strict=True):
+        assert torch.equal(scores.view(torch.int32), wanted.view(torch.int32))
+
+
+@pytest.mark.parametrize("unit", [*NAMED, None])
+def test_a_kernel_waits_for_the_one_before_it(unit: str | None) -> None:
+    """Kernels start early: each reads what the last one wrote, and writes what the last one read, without a pause."""
+    codec = CODECS["bf16"]
+    codes, weights, cache, *rest = (a.cuda() for a in case_of("bf16", 64, "many rows").arguments)
+    plan = plan_scores(*rest, codec=codec, heads=64, page_size=64, pages=cache.shape[0], unit=unit)
+    lengths, k = rest[2], 64
+    layers = [(codes.roll(i, 0), weights, cache) for i in range(8)]
+    expected = [topk(planned_scores(*layer, plan), lengths, k) for layer in layers]
+    kernels = kernels_for(codes.device)
+    scores = torch.empty(len(MANY), plan.width, device="cuda")
+    workspace = lengths.new_empty(kernels.topk_workspace(*scores.shape, k, 1))
+    found = torch.empty_like(torch.stack(expected))
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for layer, selected in zip(layers, found, strict=True):
+            launch_scores(*layer, plan, scores)
+            kernels.topk(scores, lengths, workspace, selected, 1)
+    for _ in range(20):
+        found.fill_(-2)
+        graph.replay()
+        assert torch.equal(found, torch.stack(expected))

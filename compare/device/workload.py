@@ -21,7 +21,9 @@ from dsa_crosscheck.compare.studies.formats import FORMATS, STORED
 from dsa_crosscheck.cuda_impl.ops.latent import latent_page_bytes, store_latent_decode, store_latent_extend
 from dsa_crosscheck.cuda_impl.ops.pool import pool
 from dsa_crosscheck.cuda_impl.ops.query import QUERY_POINTS, encode_query
+from dsa_crosscheck.cuda_impl.ops.runtime import kernels_for
 from dsa_crosscheck.cuda_impl.ops.score import paged_scores
+from dsa_crosscheck.cuda_impl.ops.score_plan import SHARE_WORDS
 from dsa_crosscheck.cuda_impl.ops.store import store_decode, store_extend
 from dsa_crosscheck.cuda_impl.ops.topk import topk
 from dsa_crosscheck.reference.codec_spec import Codec
@@ -48,6 +50,7 @@ def launches(device: str) -> Iterator[Launch]:
     torch.manual_seed(0)
     yield from _stores(device)
     yield from _queries(device)
+    yield from _plans(device)
     yield from _scores(device)
     yield from _selections(device)
 
@@ -118,6 +121,24 @@ def _scores(device: str) -> Iterator[Launch]:
     for unit in (None, "mma"):
         name = f"paged_scores fp4 wide scales{f' {unit}' if unit else ''}"
         yield name, partial(_score, "fp4", ScoreShape(3, 200), PAGE, device, unit=unit, wide=True)
+
+
+def _plans(device: str) -> Iterator[Launch]:
+    """More groups than a block has threads, and more shares than tiles."""
+    for rows in (1, 2):
+        for blocks in (132, 4000):
+            yield f"plan_scores of {rows} for {blocks}", partial(_plan, rows, blocks, device)
+
+
+def _plan(rows: int, blocks: int, device: str) -> torch.Tensor:
+    lengths = (torch.arange(1200) % 150).int()
+    lengths[100:300] = 0
+    requests = (torch.arange(1200) // rows).int()
+    table = torch.randperm(3600).int().view(1200, 3)
+    shares = torch.zeros(blocks, SHARE_WORDS, dtype=torch.int32)
+    given = [t.to(device) for t in (table, requests, lengths, shares)]
+    kernels_for(given[0].device).plan_scores(*given, PAGE, 150, rows)
+    return given[3]
 
 
 def _score(

@@ -15,23 +15,24 @@
 
 namespace dsa {
 
-constexpr int kCandidates = 8192;  // more than that, and the row is searched as a whole
+constexpr int kCandidates = 6144;  // more than that, and the row is searched as a whole
 constexpr int kFilteredMin = 2 * kGroups;
 constexpr int kFilteredMax = 2 * kVector * kGroups;
-static_assert(kFilteredMax <= 1 << 16, "positions are 16 bits");
+static_assert(kGroups <= 1 << 16, "groups are numbered in 16 bits");
 
 struct Candidates {
   static constexpr bool kRuns = true;
 
-  uint32_t keys[kCandidates];
-  uint16_t positions[kCandidates];
+  uint2 entries[kCandidates];  // a score's bits and its position
   uint32_t count;
   uint32_t low;  // all candidates lie in [low, high]
   uint32_t high;
 
   template <class Visit>
   __device__ void visit(Visit&& f) const {
-    for (uint32_t i = threadIdx.x; i < count; i += kScanThreads) f(keys[i], static_cast<int>(positions[i]));
+    for (uint32_t i = threadIdx.x; i < count; i += kScanThreads) {
+      f(order_key(__uint_as_float(entries[i].x)), static_cast<int>(entries[i].y));
+    }
   }
 };
 
@@ -62,7 +63,7 @@ __device__ __forceinline__ uint32_t reaching_bits(const float4 (&v)[Vectors], fl
   return bits;
 }
 
-// Adds the positions of a warp's scores that reach the bound, which is not 0, to `out`.
+// Adds a warp's scores that reach the bound, which is not 0, to `out`.
 template <int Vectors>
 __device__ inline void look_again(const ScoreRow& row, const Maxima<kThreadGroups>& maxima, uint32_t bound,
                                   uint16_t* reaching, Candidates& out) {
@@ -79,42 +80,36 @@ __device__ inline void look_again(const ScoreRow& row, const Maxima<kThreadGroup
   constexpr int kSize = Vectors * kVector;
   const bool whole = row.aligned();
   const float least = least_of_key(bound);
-  for (int first = lane; first - lane < count; first += kBatch * 32) {
-    float4 v[kBatch][Vectors];
+  float4 v[Vectors];
+  // A group a lane; what lies past the row is NaN.
+  const auto load = [&](int entry) {
+    const int start = entry < count ? reaching[entry] * kSize : row.length;
 #pragma unroll
-    for (int b = 0; b < kBatch; ++b) {
-      const int entry = first + b * 32;
-      const int start = entry < count ? reaching[entry] * kSize : row.length;
+    for (int i = 0; i < Vectors; ++i) v[i] = row.load(start + i * kVector, whole);
+    return start;
+  };
+  int start = load(lane);
+  // Not unrolled: a block comes through here once, and has to fetch every instruction that it executes.
+#pragma unroll 1
+  for (int first = 0; first < count; first += 32) {
+    float4 now[Vectors];
 #pragma unroll
-      for (int i = 0; i < Vectors; ++i) v[b][i] = row.load(start + i * kVector, whole);
-    }
-    uint32_t hits = 0u;
+    for (int i = 0; i < Vectors; ++i) now[i] = v[i];
+    const int here = start;
+    start = load(first + 32 + lane);  // while this one is looked through
+    const auto own = static_cast<uint32_t>(__popc(reaching_bits(now, least)));
+    uint32_t place = reserve(own, out.count);
+    if (place + own > kCandidates) continue;
+    const auto add = [&](float score, int position) {
+      if (score >= least) out.entries[place++] = make_uint2(__float_as_uint(score), static_cast<uint32_t>(position));
+    };
 #pragma unroll
-    for (int b = 0; b < kBatch; ++b) {
-      if (first - lane + b * 32 < count) hits |= reaching_bits(v[b], least) << (b * kSize);
-    }
-    uint32_t place = reserve(static_cast<uint32_t>(__popc(hits)), out.count);
-    for (; hits != 0u && place < kCandidates; hits &= hits - 1u, ++place) {
-      const int bit = __ffs(static_cast<int>(hits)) - 1;
-      out.positions[place] = static_cast<uint16_t>(reaching[first + bit / kSize * 32] * kSize + bit % kSize);
-    }
-  }
-}
-
-// Fills in the keys of those that this thread will visit. Read once more, several at once: registers can't be
-// chosen by a number.
-__device__ inline void find_keys(const ScoreRow& row, Candidates& out) {
-  for (uint32_t first = threadIdx.x; first < out.count; first += kBatch * kScanThreads) {
-    float score[kBatch];
-#pragma unroll
-    for (int b = 0; b < kBatch; ++b) {
-      const uint32_t i = first + b * kScanThreads;
-      score[b] = row.scores[out.positions[i < out.count ? i : first]];
-    }
-#pragma unroll
-    for (int b = 0; b < kBatch; ++b) {
-      const uint32_t i = first + b * kScanThreads;
-      if (i < out.count) out.keys[i] = order_key(score[b]);
+    for (int i = 0; i < Vectors; ++i) {
+      const int at = here + i * kVector;
+      add(now[i].x, at);
+      add(now[i].y, at + 1);
+      add(now[i].z, at + 2);
+      add(now[i].w, at + 3);
     }
   }
 }
@@ -136,9 +131,7 @@ __device__ inline bool filter_groups(const ScoreRow& row, int k, FilterShared& f
   }
   look_again<Vectors>(row, maxima, range.low, filter.reaching[threadIdx.x / 32], out);
   __syncthreads();
-  if (out.count > kCandidates) return false;
-  find_keys(row, out);
-  return true;
+  return out.count <= kCandidates;
 }
 
 }  // namespace dsa

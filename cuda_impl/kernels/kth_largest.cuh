@@ -22,6 +22,7 @@ struct Range {
 struct RangeShared {
   alignas(16) uint32_t histogram[BlockScope::kBins];
   uint32_t few[BlockScope::kFew];
+  uint32_t few_positions[BlockScope::kFew];
   uint32_t few_count;
   uint32_t warp_sums[kScanWarps];
   struct alignas(16) {  // read as one
@@ -111,12 +112,20 @@ __device__ inline uint32_t narrow(const Source& source, Range& range, RangeShare
   return shared.found.inside;
 }
 
+// Narrows to one key, or to so few scores that they can be compared each with each: returns how many, which is no
+// use of one key.
+template <class Source, class Scope>
+__device__ inline uint32_t narrow_to_few(const Source& source, Range& range, RangeShared& shared, Scope& scope) {
+  uint32_t inside = ~0u;
+  while (range.low < range.high && inside > Scope::kFew) inside = narrow(source, range, shared, scope);
+  return inside;
+}
+
 // The key itself, and how many of its equals belong to the wanted: a range of one key. Called by every
 // thread of the scope; all of the sources' keys in the range count.
 template <class Source, class Scope>
 __device__ inline Range kth_largest(const Source& source, Range range, RangeShared& shared, Scope& scope) {
-  uint32_t inside = ~0u;
-  while (range.low < range.high && inside > Scope::kFew) inside = narrow(source, range, shared, scope);
+  const uint32_t inside = narrow_to_few(source, range, shared, scope);
   if (Scope::kFew == 0u || range.low == range.high) return range;
 
   source.visit([&](uint32_t key, int) {

@@ -107,7 +107,8 @@ void plan_scores(TensorView block_table, TensorView request_of_row, TensorView l
   a.shares = reinterpret_cast<PlannedShare*>(data<int4>("shares", shares, i32, {any_size, kShareWords}));
   TVM_FFI_CHECK((rows == 1 || rows == 2) && lengths.size(0) % rows == 0, ValueError)
       << "`rows` should be 1 or 2 and divide " << lengths.size(0) << ", got " << rows;
-  TVM_FFI_CHECK(page_size > 0, ValueError) << "`page_size` should be positive, got " << page_size;
+  TVM_FFI_CHECK(page_size > 0 && page_size <= 0x7FFFFFFF, ValueError)
+      << "`page_size` should be in [1, 2147483647], got " << page_size;
   a.groups = lengths.size(0) / rows;
   a.max_length = max_length;
   a.max_pages = block_table.size(1);
@@ -137,7 +138,6 @@ void paged_scores(TensorView codes, TensorView weights, TensorView cache, Tensor
   a.max_length = scores.size(1);
   a.rows = rows;
   a.key_blocks = ceil_divide<int64_t>(a.max_length, kScoreThreads);
-  a.requests = block_table.size(0);
   a.max_pages = block_table.size(1);
   a.page_size = page_size;
   a.heads = heads;
@@ -151,9 +151,6 @@ void paged_scores(TensorView codes, TensorView weights, TensorView cache, Tensor
   const auto at = [](const void* start) { return static_cast<int64_t>(reinterpret_cast<uintptr_t>(start) % 16); };
   const ScoreSizes sizes = {rows, heads, page_size, 4 * a.page_words, a.max_length, at(a.codes), at(a.cache)};
   const ScoreLayout layout = layout_by<Codec>(by, sizes, rows_of_group == 2);
-  TVM_FFI_CHECK(layout.blocks > 0, ValueError)
-      << "`unit` should be one that the device and the sizes allow, got " << (by == Unit::wgmma ? "'wgmma'" : "'mma'")
-      << ": where do `codes` and `cache` start?";
   TVM_FFI_CHECK(layout.blocks == shares.size(0) && layout.rows == rows_of_group, ValueError)
       << "`shares` should be " << layout.blocks << " of groups of " << layout.rows << " rows, got " << shares.size(0)
       << " of " << rows_of_group;

@@ -37,7 +37,6 @@ struct ScoreArguments {
   int64_t max_length;
   int64_t rows;
   int64_t key_blocks;  // blocks of kScoreThreads keys that cover max_length
-  int requests;
   int max_pages;
   int page_size;
   int heads;

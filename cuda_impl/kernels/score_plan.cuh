@@ -117,7 +117,7 @@ __global__ void __launch_bounds__(kScanThreads) score_plan_kernel(PlanArguments 
   const uint32_t least = total / gridDim.x, more = total % gridDim.x;  // `more` blocks have one tile more
   const uint32_t start = least * blockIdx.x + (blockIdx.x < more ? blockIdx.x : more);
   const uint32_t tiles = least + (blockIdx.x < more ? 1u : 0u);
-  if (tiles > 0u && before <= start && start < before + own) {
+  if (before <= start && start < before + own) {
     int64_t group = from;
     uint32_t of_group = static_cast<uint32_t>(tiles_of<Rows>(a.lengths, group));
     for (; before + of_group <= start; of_group = static_cast<uint32_t>(tiles_of<Rows>(a.lengths, ++group))) {
@@ -143,7 +143,7 @@ __global__ void __launch_bounds__(kScanThreads) score_plan_kernel(PlanArguments 
     const int64_t stop = reached < longest ? reached : longest;
     const int64_t page = int64_t{share.first} * kTileKeys / a.page_size + threadIdx.x;
     const int64_t line = int64_t{share.request} * a.max_pages;
-    out.pages[threadIdx.x] = share.tiles > 0u && page * a.page_size < stop ? a.block_table[line + page] : 0;
+    out.pages[threadIdx.x] = page * a.page_size < stop ? a.block_table[line + page] : 0;
   }
 }
 

@@ -89,14 +89,15 @@ __global__ void __launch_bounds__(kTopkThreads, 2) topk_kernel(const __grid_cons
                             ? filter_groups<1>(scores, a.k, shared.filter, shared.candidates, shared.range, scope)
                             : filter_groups<2>(scores, a.k, shared.filter, shared.candidates, shared.range, scope));
   const auto wanted = static_cast<uint32_t>(a.k);
+  const auto select = [&](const auto& source, Range range) {
+    const uint32_t inside = narrow_to_few(source, range, shared.range, scope);
+    emit(source, range, inside, write, shared.marks, shared.chosen, shared.range, scope);
+  };
   if (filtered) {
-    const Candidates& few = shared.candidates;
-    const Range found = kth_largest(few, {few.low, few.high, wanted}, shared.range, scope);
-    emit(few, found, write, shared.marks, shared.chosen, shared.range.warp_sums, scope);
+    select(shared.candidates, {shared.candidates.low, shared.candidates.high, wanted});
   } else {
     __syncthreads();  // the bins are clear
-    const Range found = kth_largest(scores, {0u, ~0u, wanted}, shared.range, scope);
-    emit(scores, found, write, shared.marks, shared.chosen, shared.range.warp_sums, scope);
+    select(scores, {0u, ~0u, wanted});
   }
 }
 

@@ -92,8 +92,9 @@ __global__ void __launch_bounds__(kTopkThreads, 2) topk_cluster_kernel(const __g
   }
   if (fits) fits = gather(held, bound, first, highest, shared.announced, shared.gathered);
   if (!fits) {
-    const Range found = kth_largest(scores, {0u, ~0u, wanted}, shared.range, scope);
-    emit(scores, found, writer(first), shared.marks, shared.chosen, shared.range.warp_sums, scope);
+    Range found = {0u, ~0u, wanted};
+    const uint32_t inside = narrow_to_few(scores, found, shared.range, scope);
+    emit(scores, found, inside, writer(first), shared.marks, shared.chosen, shared.range, scope);
   } else if (rank == 0) {
     const Listed few(shared.gathered);
     const Range found = kth_largest(few, {bound, highest, wanted}, shared.range, alone);

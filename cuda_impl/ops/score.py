@@ -7,7 +7,7 @@ import torch
 from dsa_crosscheck.cuda_impl.ops.arguments import check_tensors
 from dsa_crosscheck.cuda_impl.ops.placement import check_positive
 from dsa_crosscheck.cuda_impl.ops.runtime import kernels_for
-from dsa_crosscheck.cuda_impl.ops.score_plan import UNITS, ScorePlan, plan_for, score_kernel
+from dsa_crosscheck.cuda_impl.ops.score_plan import ALIGNED, UNITS, ScorePlan, plan_for, score_kernel
 from dsa_crosscheck.cuda_impl.ops.variants import HEAD_DIM
 from dsa_crosscheck.reference.codec_spec import Codec
 
@@ -15,7 +15,7 @@ MMA_HEADS = 160
 """Most heads that ``mma`` takes."""
 
 MMA_ALIGNMENT = 16
-"""What divides the bytes of a page, and the address of the first, where ``mma`` reads keys."""
+"""What divides the bytes of a page, and the address of the first, where a matrix unit reads keys."""
 
 
 def paged_scores(
@@ -46,7 +46,8 @@ def paged_scores(
     are legal. The fp8 scale multiplies after the head sum, fp4 scales are inside the product, and
     NaN propagates through the relu. Nothing with a head axis is written to memory.
 
-    A plan is made first, in a launch of its own (``plan_scores``); ``planned_scores`` takes one that is there.
+    The matrix units follow a plan, which is made here in a launch of its own. ``plan_scores`` makes one for all layers
+    of a decode step, and ``planned_scores`` takes it.
 
     The same call gives the same bits on every run. ``fma`` adds in float32 in one fixed order, the same on every
     device, and takes everything. The matrix units add in orders of their own, so the bits that a GPU gives depend
@@ -94,22 +95,28 @@ def paged_scores(
 
 
 def planned_scores(codes: torch.Tensor, weights: torch.Tensor, cache: torch.Tensor, plan: ScorePlan) -> torch.Tensor:
-    """What ``paged_scores`` gives for the tensors that ``plan`` was made of: one launch that asks nothing of the host.
+    """``paged_scores`` by the unit and of the rows of ``plan``: one launch that asks nothing of the host.
 
     ``codes``, ``weights``, ``cache`` as in ``paged_scores``, on the plan's device, with the rows, heads and pages that
-    it was made for. A layer's call may be captured in a CUDA graph; a plan serves all layers of a step.
+    it was made for. It may be captured in a CUDA graph, whose replays score the plan's lengths and pages.
 
-    Raises ``ValueError`` naming the argument: another dtype, shape or device, not contiguous, a plan whose tensors have
-    been written to since it was made, or addresses that its unit does not take.
+    Raises ``ValueError`` naming the argument: another dtype, shape or device, not contiguous, or at an address that 4,
+    or 16 for a matrix unit, does not divide.
     """
     function = "planned_scores"
-    plan.check_current(function)
     expected = _expected(function, codes, weights, cache, plan.codec, plan.page_size)
     sizes = check_tensors(function, plan=(plan.lengths, torch.int32, ("rows",)), **expected)
     for name in ("heads", "pages"):
         if sizes[name] != getattr(plan, name):
             raise ValueError(f"`{function}(plan=...)` should be for {sizes[name]} {name}, got {getattr(plan, name)}")
     _check_starts(function, codes, cache)
+    for name in ALIGNED[plan.unit]:
+        at = {"codes": codes, "cache": cache}[name].data_ptr()
+        if at % MMA_ALIGNMENT:
+            raise ValueError(
+                f"`{function}({name}=...)` should start at a multiple of {MMA_ALIGNMENT} bytes for unit {plan.unit!r}, "
+                f"got {at:#x}"
+            )
     scores = weights.new_empty(sizes["rows"], plan.width)
     launch_scores(codes, weights, cache, plan, scores)
     return scores
@@ -122,7 +129,7 @@ def launch_scores(
     if not scores.numel():
         return
     kernel = getattr(kernels_for(scores.device), f"paged_scores_{score_kernel('paged_scores', plan.codec)[0]}")
-    tensors = (codes, weights, cache, *plan.sources.values(), plan.shares, scores)
+    tensors = (codes, weights, cache, plan.block_table, plan.request_of_row, plan.lengths, plan.shares, scores)
     kernel(*tensors, plan.page_size, plan.rows_of_group, UNITS[plan.unit])
 
 

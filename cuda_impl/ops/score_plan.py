@@ -26,18 +26,21 @@ UNITS: dict[str | None, int] = {None: 0, "wgmma": 1, "mma": 2, "fma": 3}
 GPU; ``fma``: plain float32. None is the first of them that the device and the sizes allow.
 """
 
+ALIGNED: dict[str, tuple[str, ...]] = {"wgmma": ("codes", "cache"), "mma": ("cache",), "fma": ()}
+"""What has to start at a multiple of 16 bytes, by unit."""
+
 SHARE_WORDS = 40
 """int32 words of a block's share of a plan."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ScorePlan:
     """How rows are scored, by what: made by ``plan_scores``, for ``planned_scores``.
 
-    - ``shares`` int32 [blocks, 40], a block's first tile, how many it has, and where the first keys lie; no
+    - ``shares`` int32 [blocks, 40]: a block's first tile, how many it has, and where the first keys lie; no
       blocks where ``unit`` needs no plan.
     - ``rows_of_group``: neighbouring rows whose keys are read once, 1 or 2; ``width``: columns of the scores.
-    - ``block_table``, ``request_of_row``, ``lengths``: what it was made of, which has to stay as it was.
+    - ``block_table``, ``request_of_row``, ``lengths``: what it was made of.
     """
 
     codec: Codec
@@ -51,18 +54,6 @@ class ScorePlan:
     block_table: torch.Tensor
     request_of_row: torch.Tensor
     lengths: torch.Tensor
-    versions: tuple[int, ...]
-
-    @property
-    def sources(self) -> dict[str, torch.Tensor]:
-        """What the plan was made of, by name."""
-        return {"block_table": self.block_table, "request_of_row": self.request_of_row, "lengths": self.lengths}
-
-    def check_current(self, function: str) -> None:
-        """Raises ``ValueError`` if a tensor that the plan was made of has been written to since."""
-        for (name, tensor), then in zip(self.sources.items(), self.versions, strict=True):
-            if tensor._version != then:
-                raise ValueError(f"`{function}(plan=...)` should be made again: its `{name}` has been written to since")
 
 
 def plan_scores(
@@ -80,17 +71,18 @@ def plan_scores(
 ) -> ScorePlan:
     """The plan for rows of ``heads`` heads and caches of ``pages`` pages of ``page_size`` tokens in ``codec``.
 
-    Tensors, ``codec`` and ``unit`` are those of ``paged_scores``. ``codes_at`` and ``cache_at``: the addresses of the
-    codes and caches that will be scored, or what they leave over 16; matrix units do not take every one.
+    Tensors, ``codec`` and ``unit`` are those of ``paged_scores``. The plan has copies of them, and stays the plan of
+    these lengths and pages whatever is written to the tensors later. ``codes_at`` and ``cache_at``: the addresses of
+    the codes and caches that will be scored, or what they leave over 16; matrix units do not take every one.
 
     Raises ``ValueError`` naming the argument as ``paged_scores`` does, and where ``heads`` or ``page_size`` is no
-    positive integer.
+    positive integer or ``pages`` is negative.
     """
     return plan_for(
         "plan_scores",
-        block_table,
-        request_of_row,
-        lengths,
+        block_table.clone(),
+        request_of_row.clone(),
+        lengths.clone(),
         codec=codec,
         heads=heads,
         page_size=page_size,
@@ -115,10 +107,12 @@ def plan_for(
     codes_at: int,
     cache_at: int,
 ) -> ScorePlan:
-    """``plan_scores`` in the name of ``function``, for its errors."""
+    """``plan_scores`` in the name of ``function``, for its errors, and without copies."""
     kernel, _ = score_kernel(function, codec)
     check_positive(function, "heads", heads)
     check_positive(function, "page_size", page_size)
+    if isinstance(pages, bool) or not isinstance(pages, int) or pages < 0:
+        raise ValueError(f"`{function}(pages=...)` should be an integer of at least 0, got {pages!r}")
     if unit not in UNITS:
         raise ValueError(f"`{function}(unit=...)` should be one of {tuple(UNITS)}, got {unit!r}")
     sizes = check_tensors(
@@ -154,7 +148,6 @@ def plan_for(
         block_table=block_table,
         request_of_row=request_of_row,
         lengths=lengths,
-        versions=tuple(tensor._version for tensor in (block_table, request_of_row, lengths)),
     )
 
 

@@ -6,6 +6,7 @@ namespace dsa {
 namespace {
 
 __global__ void convert_kernel(const float* x, uint32_t* out, int64_t n, int which) {
+  after_earlier_kernels();
   const int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (i >= n) return;
   switch (which) {

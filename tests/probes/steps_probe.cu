@@ -14,6 +14,7 @@ struct BoundShared {
 };
 
 __global__ void bound_kernel(const float* x, float* bounds, int share, int length, int k) {
+  after_earlier_kernels();
   BoundShared& shared = *dynamic_shared<BoundShared>();
   const int blocks = static_cast<int>(cluster_blocks()), rank = static_cast<int>(cluster_rank());
   if (threadIdx.x == 0) shared.steps.open();

@@ -6,16 +6,25 @@ from collections.abc import Callable
 
 import torch
 
+from dsa_crosscheck.compare.call import Unsupported
 from dsa_crosscheck.compare.candidates.deepgemm_package import load_package
 from dsa_crosscheck.compare.device.batches import ScoreBatch
 from dsa_crosscheck.compare.device.sizes import HEAD_DIM, HEADS, PAGE
 
 STAGES = {"score": ("fp8",)}
+OVERLAP = ("get_pdl", "set_pdl")
+"""The package's switch of programmatic dependent launch, which is off as it comes."""
 
 
 def score(batch: ScoreBatch) -> Callable[[], object]:
-    """``fp8_paged_mqa_logits``, its schedule made beforehand; it allocates its own result."""
+    """``fp8_paged_mqa_logits``, its schedule made beforehand and its launch overlapping with the call before, as ours.
+
+    It allocates its own result. ``Unsupported`` for a package that can't be told to overlap: it would be at a
+    disadvantage.
+    """
     library = load_package()
+    if not all(hasattr(library, name) for name in OVERLAP):
+        raise Unsupported(f"contender 'deepgemm' needs a module with the functions {OVERLAP}")
     s = batch.shape
     context = batch.lengths.view(s.requests, s.next_n)
     plan = library.get_paged_mqa_logits_metadata(context, PAGE, library.get_num_sms())
@@ -23,8 +32,13 @@ def score(batch: ScoreBatch) -> Callable[[], object]:
     cache = batch.cache.view(-1, PAGE, 1, HEAD_DIM + 4)
 
     def launch() -> None:
-        batch.scores = library.fp8_paged_mqa_logits(
-            query, cache, batch.weights, context, batch.block_table, plan, s.keys, clean_logits=False
-        )
+        before = library.get_pdl()
+        library.set_pdl(True)
+        try:
+            batch.scores = library.fp8_paged_mqa_logits(
+                query, cache, batch.weights, context, batch.block_table, plan, s.keys, clean_logits=False
+            )
+        finally:
+            library.set_pdl(before)
 
     return launch
