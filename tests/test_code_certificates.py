@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from dsa_crosscheck.compare.code_certificate import certify_codes, certify_scales, code_order
@@ -87,6 +89,7 @@ def test_factor_is_the_smallest_that_explains(codec: Codec, value: float, bound:
 
 @EXAMPLES
 @given(value=st.floats(-3, 3), bound=st.floats(1e-5, 0.3), scale=st.floats(0.004, 0.1))
+@example(value=0.004, bound=0.29999999999999993, scale=0.004)  # a quotient rounded once is a midpoint
 def test_codes_with_a_float32_scale(value: float, bound: float, scale: float) -> None:
     """Roundings of the reciprocal and of the product are allowed as well, and nothing more."""
     codes = np.repeat(np.arange(256, dtype=np.uint8)[:, None], DIM, axis=1)
@@ -94,16 +97,22 @@ def test_codes_with_a_float32_scale(value: float, bound: float, scale: float) ->
     got = Quantised(codes, np.full((256, 1), step))
     certificate = certify_codes(np.full(codes.shape, value), np.full(codes.shape, bound), got, got, FP8)
 
-    def orders(low: float, high: float) -> np.ndarray:
-        scaled = np.linspace(low, high, 4001).astype(np.float32) * (np.float32(1) / step)
-        return np.unique(code_order(encoded(scaled, UNIT), UNIT.spec))
+    def by_reciprocal(x: np.ndarray) -> np.ndarray:
+        return x.astype(np.float32) * (np.float32(1) / step)
+
+    def rounded_once(x: np.ndarray) -> np.ndarray:
+        return (x / np.float64(step)).astype(np.float32)
+
+    def orders(low: float, high: float, *scaled: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+        x = np.concatenate([one(np.linspace(low, high, 4001)) for one in scaled])
+        return np.unique(code_order(encoded(x, UNIT), UNIT.spec))
 
     np.testing.assert_array_equal(certificate.explained, certificate.factor <= 1.0)
     mine = code_order(codes[:, 0], UNIT.spec)
     accepted = set(mine[certificate.explained[:, 0]])
-    assert set(orders(value - bound, value + bound)) <= accepted
+    assert set(orders(value - bound, value + bound, by_reciprocal)) <= accepted
     wide = bound + 4 * 2.0**-24 * abs(value)
-    reachable = orders(value - wide, value + wide)
+    reachable = orders(value - wide, value + wide, by_reciprocal, rounded_once)
     assert all(reachable.min() <= order <= reachable.max() for order in accepted)
 
 

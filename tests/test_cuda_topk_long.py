@@ -27,6 +27,7 @@ ROWS: dict[str, Callable[[np.random.Generator, int], np.ndarray]] = {
     "signalling NaN among them": lambda rng, n: np.where(
         rng.random(n) < 0.4, SIGNALLING_NAN, rng.standard_normal(n, np.float32)
     ),
+    "few numbers": lambda rng, n: np.where(np.arange(n) % 97 == 3, rng.standard_normal(n), np.nan),
     "infinities": lambda rng, n: np.where(rng.random(n) < 0.9, -np.inf, np.inf),
     "huge range": lambda rng, n: rng.standard_normal(n) * 10.0 ** rng.integers(-30, 30, n),
     "both zeros": lambda rng, n: np.where(rng.random(n) < 0.5, -0.0, 0.0),
