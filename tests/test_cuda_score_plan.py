@@ -200,3 +200,20 @@ def test_bad_arguments_of_a_plan_are_named(changes: dict[str, object], message: 
     case = paged_case(FP8, 64, lengths=[300, 20], heads=8, seed=2)
     with pytest.raises(ValueError, match=message):
         plan_of(case, **changes)
+
+
+def test_tensors_of_a_plan_are_held_to_what_the_call_takes() -> None:
+    case = paged_case(FP8, 64, lengths=[300, 20], heads=8, seed=2)
+    table, request, lengths = case.arguments[3:]
+    given = {"codec": FP8, "heads": 8, "page_size": 64, "pages": case.arguments[2].shape[0]}
+    with pytest.raises(ValueError, match=r"plan_scores\(block_table=.*got list"):
+        plan_scores(table.tolist(), request, lengths, **given)
+    with pytest.raises(ValueError, match=r"plan_scores\(block_table=.*not contiguous"):
+        plan_scores(torch.cat([table, table], 1)[:, : table.shape[1]], request, lengths, **given)
+
+
+def test_lengths_below_a_bound_that_int32_cannot_hold() -> None:
+    case = paged_case(FP8, 64, lengths=[300, 20], heads=8, seed=2)
+    table, request, lengths = case.arguments[3:]
+    plan = plan_scores(table.clamp(min=0), request, lengths, codec=FP8, heads=8, page_size=2**30, pages=1000)
+    assert plan.width == 300

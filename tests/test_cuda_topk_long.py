@@ -60,6 +60,19 @@ def test_filtered(what: str, k: int, columns: int) -> None:
     check(rows, [columns, columns - 3], k)
 
 
+@pytest.mark.parametrize("columns", [12000, 20000])
+@pytest.mark.parametrize("count", [6143, 6144, 6145, 6160])
+def test_as_many_as_there_is_room_for(columns: int, count: int) -> None:
+    """So many scores reach the bound, the best of them in too few groups to raise it."""
+    rng = np.random.default_rng(count)
+    scores = -1.0 - rng.random((4, columns))
+    for row in scores:
+        at = np.sort(rng.choice(columns, count, replace=False))
+        row[at] = 3.0
+        row[rng.choice(at, 1900, replace=False)] = 3.5
+    check(scores, [columns] * 4, 2048)
+
+
 @pytest.mark.parametrize("what", ROWS)
 @pytest.mark.parametrize(("columns", "k"), [(32769, 512), (70001, 2048), (131072, 1)])
 def test_parts(what: str, columns: int, k: int) -> None:

@@ -10,8 +10,8 @@ from dsa_crosscheck.compare.call import Unsupported
 from dsa_crosscheck.cuda_impl.ops.pool import pool
 from dsa_crosscheck.cuda_impl.ops.query import QUERY_POINTS, encode_query
 from dsa_crosscheck.cuda_impl.ops.runtime import kernels_for
-from dsa_crosscheck.cuda_impl.ops.score import MMA_ALIGNMENT, MMA_HEADS, paged_scores
-from dsa_crosscheck.cuda_impl.ops.score_plan import score_kernel
+from dsa_crosscheck.cuda_impl.ops.score import MMA_HEADS, paged_scores
+from dsa_crosscheck.cuda_impl.ops.score_plan import ALIGNMENT, score_kernel
 from dsa_crosscheck.cuda_impl.ops.store import store_keys
 from dsa_crosscheck.cuda_impl.ops.topk import topk as exact_topk
 from dsa_crosscheck.cuda_impl.ops.variants import HEAD_DIM, variant_for
@@ -142,9 +142,9 @@ class CudaMma(Cuda):
         heads, page_bytes = codes.shape[1], cache.shape[1]
         if heads > MMA_HEADS:
             raise Unsupported(f"candidate {self.name!r} scores up to {MMA_HEADS} heads, got {heads}")
-        if page_bytes % MMA_ALIGNMENT:
+        if page_bytes % ALIGNMENT:
             raise Unsupported(
-                f"candidate {self.name!r} reads pages of a multiple of {MMA_ALIGNMENT} bytes, got {page_bytes}"
+                f"candidate {self.name!r} reads pages of a multiple of {ALIGNMENT} bytes, got {page_bytes}"
             )
 
 

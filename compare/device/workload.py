@@ -105,24 +105,6 @@ def _queries(device: str) -> Iterator[Launch]:
         yield f"encode_query {name}", partial(encode_query, *inputs, codec=codec, bf16_points=points)
 
 
-def _scores(device: str) -> Iterator[Launch]:
-    """One row and two rows a request on whole tiles, and pages that are none; rows of every length, none among them.
-
-    The best unit that there is takes them all, so some are given to the others by name; an emulation has one.
-    """
-    for kind in PRESET_OF:
-        for what, shape in SCORED.items():
-            yield f"paged_scores {kind} {what}", partial(_score, kind, shape, PAGE, device)
-        for what in BY_MMA:
-            yield f"paged_scores {kind} {what} mma", partial(_score, kind, SCORED[what], PAGE, device, unit="mma")
-        for page_size in (16, 128):
-            yield f"paged_scores {kind} page {page_size}", partial(_score, kind, ScoreShape(4, 256), page_size, device)
-        yield f"paged_scores {kind} fma", partial(_score, kind, ScoreShape(4, 256), PAGE, device, unit="fma")
-    for unit in (None, "mma"):
-        name = f"paged_scores fp4 wide scales{f' {unit}' if unit else ''}"
-        yield name, partial(_score, "fp4", ScoreShape(3, 200), PAGE, device, unit=unit, wide=True)
-
-
 def _plans(device: str) -> Iterator[Launch]:
     """More groups than a block has threads, and more shares than tiles."""
     for rows in (1, 2):
@@ -139,6 +121,24 @@ def _plan(rows: int, blocks: int, device: str) -> torch.Tensor:
     given = [t.to(device) for t in (table, requests, lengths, shares)]
     kernels_for(given[0].device).plan_scores(*given, PAGE, 150, rows)
     return given[3]
+
+
+def _scores(device: str) -> Iterator[Launch]:
+    """One row and two rows a request on whole tiles, and pages that are none; rows of every length, none among them.
+
+    The best unit that there is takes them all, so some are given to the others by name; an emulation has one.
+    """
+    for kind in PRESET_OF:
+        for what, shape in SCORED.items():
+            yield f"paged_scores {kind} {what}", partial(_score, kind, shape, PAGE, device)
+        for what in BY_MMA:
+            yield f"paged_scores {kind} {what} mma", partial(_score, kind, SCORED[what], PAGE, device, unit="mma")
+        for page_size in (16, 128):
+            yield f"paged_scores {kind} page {page_size}", partial(_score, kind, ScoreShape(4, 256), page_size, device)
+        yield f"paged_scores {kind} fma", partial(_score, kind, ScoreShape(4, 256), PAGE, device, unit="fma")
+    for unit in (None, "mma"):
+        name = f"paged_scores fp4 wide scales{f' {unit}' if unit else ''}"
+        yield name, partial(_score, "fp4", ScoreShape(3, 200), PAGE, device, unit=unit, wide=True)
 
 
 def _score(

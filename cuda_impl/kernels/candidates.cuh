@@ -25,7 +25,7 @@ struct Candidates {
 
   uint2 entries[kCandidates];  // a score's bits and its position
   uint32_t count;
-  uint32_t low;  // all candidates lie in [low, high]
+  uint32_t low;  // all their keys lie in [low, high]
   uint32_t high;
 
   template <class Visit>

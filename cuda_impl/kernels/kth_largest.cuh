@@ -112,8 +112,8 @@ __device__ inline uint32_t narrow(const Source& source, Range& range, RangeShare
   return shared.found.inside;
 }
 
-// Narrows to one key, or to so few scores that they can be compared each with each: returns how many, which is no
-// use of one key.
+// Narrows to one key, or to so few scores that they can be compared each with each, and returns how many those are;
+// of one key the number means nothing. Of few, `few_count` is 0, for those who gather them.
 template <class Source, class Scope>
 __device__ inline uint32_t narrow_to_few(const Source& source, Range& range, RangeShared& shared, Scope& scope) {
   uint32_t inside = ~0u;

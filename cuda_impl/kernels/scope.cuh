@@ -18,7 +18,7 @@
 
 namespace dsa {
 
-// Scores above the last one that is selected, and its equals. Of a block each fits 16 bits, so that one
+// Scores that are surely selected, and those that equal the last selected one. Of a block each fits 16 bits, so that one
 // word holds both.
 struct Counts {
   uint32_t above;

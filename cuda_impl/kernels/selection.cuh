@@ -1,4 +1,4 @@
-// Writing what is selected, in index order.
+// Settling what is selected once little is left to choose from, and writing it in index order.
 #pragma once
 
 #include <cstdint>
@@ -40,7 +40,7 @@ struct Marks {
   uint32_t equal[Words * kScanThreads];
   uint32_t all;  // packed counts of both, of the whole block
 
-  __device__ void mark(uint32_t* map, int position) const {
+  __device__ static void mark(uint32_t* map, int position) {
     const int word = position / 32;
     atomicOr(&map[word % Words * kScanThreads + word / Words], 1u << position % 32);
   }

@@ -1,8 +1,8 @@
 // Exact top-k of float32 rows: deterministic, ties to the lowest index, output in index order.
 //
-// A block takes a part of a row. It leaves out what cannot be among the k best (candidates.cuh), finds the
-// k-th largest key and how many of its equals belong to the selection, marks the selected positions in a
-// bit map, and writes them in order. Rows longer than a part are taken by a cluster of blocks
+// A block takes a part of a row. It leaves out what cannot be among the k best (candidates.cuh), narrows the
+// range of the k-th largest key until few scores or one key are left, marks the selected positions in a bit
+// map, and writes them in order. Rows longer than a part are taken by a cluster of blocks
 // (topk_cluster.cuh). Where a GPU has none of use, and for rows too long for them, rows are reduced to the k
 // best of each part, and these to the k best of the row: among equals a part keeps the lowest indices, so
 // nothing that the row selects is lost.

@@ -37,7 +37,9 @@ def check_tensors(function: str, **expected: tuple[torch.Tensor, torch.dtype, Sh
 
 def check_range(function: str, name: str, tensor: torch.Tensor, low: int, high: int) -> None:
     """Raises ``ValueError`` unless every element of the integer ``tensor`` is in [low, high)."""
-    outside = (tensor < low) | (tensor >= high)
+    outside = tensor < low
+    if high <= torch.iinfo(tensor.dtype).max:  # a bound that the dtype can't hold would wrap
+        outside = outside | (tensor >= high)
     if bool(outside.any()):
         at = tuple(int(i) for i in outside.nonzero()[0])
         raise ValueError(f"`{function}({name}=...)` should be in [{low}, {high}), got {int(tensor[at])} at {at}")

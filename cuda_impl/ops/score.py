@@ -7,15 +7,12 @@ import torch
 from dsa_crosscheck.cuda_impl.ops.arguments import check_tensors
 from dsa_crosscheck.cuda_impl.ops.placement import check_positive
 from dsa_crosscheck.cuda_impl.ops.runtime import kernels_for
-from dsa_crosscheck.cuda_impl.ops.score_plan import ALIGNED, UNITS, ScorePlan, plan_for, score_kernel
+from dsa_crosscheck.cuda_impl.ops.score_plan import ALIGNED, ALIGNMENT, UNITS, ScorePlan, plan_for, score_kernel
 from dsa_crosscheck.cuda_impl.ops.variants import HEAD_DIM
 from dsa_crosscheck.reference.codec_spec import Codec
 
 MMA_HEADS = 160
 """Most heads that ``mma`` takes."""
-
-MMA_ALIGNMENT = 16
-"""What divides the bytes of a page, and the address of the first, where a matrix unit reads keys."""
 
 
 def paged_scores(
@@ -100,8 +97,8 @@ def planned_scores(codes: torch.Tensor, weights: torch.Tensor, cache: torch.Tens
     ``codes``, ``weights``, ``cache`` as in ``paged_scores``, on the plan's device, with the rows, heads and pages that
     it was made for. It may be captured in a CUDA graph, whose replays score the plan's lengths and pages.
 
-    Raises ``ValueError`` naming the argument: another dtype, shape or device, not contiguous, or at an address that 4,
-    or 16 for a matrix unit, does not divide.
+    Raises ``ValueError`` naming the argument: another dtype, shape or device, not contiguous, other rows, heads or
+    pages than the plan's, or an address that 4, or 16 where the plan's unit needs it, does not divide.
     """
     function = "planned_scores"
     expected = _expected(function, codes, weights, cache, plan.codec, plan.page_size)
@@ -112,9 +109,9 @@ def planned_scores(codes: torch.Tensor, weights: torch.Tensor, cache: torch.Tens
     _check_starts(function, codes, cache)
     for name in ALIGNED[plan.unit]:
         at = {"codes": codes, "cache": cache}[name].data_ptr()
-        if at % MMA_ALIGNMENT:
+        if at % ALIGNMENT:
             raise ValueError(
-                f"`{function}({name}=...)` should start at a multiple of {MMA_ALIGNMENT} bytes for unit {plan.unit!r}, "
+                f"`{function}({name}=...)` should start at a multiple of {ALIGNMENT} bytes for unit {plan.unit!r}, "
                 f"got {at:#x}"
             )
     scores = weights.new_empty(sizes["rows"], plan.width)

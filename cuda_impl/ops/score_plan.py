@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -26,8 +26,11 @@ UNITS: dict[str | None, int] = {None: 0, "wgmma": 1, "mma": 2, "fma": 3}
 GPU; ``fma``: plain float32. None is the first of them that the device and the sizes allow.
 """
 
+ALIGNMENT = 16
+"""Of what a matrix unit reads: it divides the bytes of a page, and addresses as ``ALIGNED`` says."""
+
 ALIGNED: dict[str, tuple[str, ...]] = {"wgmma": ("codes", "cache"), "mma": ("cache",), "fma": ()}
-"""What has to start at a multiple of 16 bytes, by unit."""
+"""Whose address ``ALIGNMENT`` has to divide, by unit."""
 
 SHARE_WORDS = 40
 """int32 words of a block's share of a plan."""
@@ -40,7 +43,7 @@ class ScorePlan:
     - ``shares`` int32 [blocks, 40]: a block's first tile, how many it has, and where the first keys lie; no
       blocks where ``unit`` needs no plan.
     - ``rows_of_group``: neighbouring rows whose keys are read once, 1 or 2; ``width``: columns of the scores.
-    - ``block_table``, ``request_of_row``, ``lengths``: what it was made of.
+    - ``block_table``, ``request_of_row``, ``lengths``: copies of what it was made of.
     """
 
     codec: Codec
@@ -78,11 +81,11 @@ def plan_scores(
     Raises ``ValueError`` naming the argument as ``paged_scores`` does, and where ``heads`` or ``page_size`` is no
     positive integer or ``pages`` is negative.
     """
-    return plan_for(
+    plan = plan_for(
         "plan_scores",
-        block_table.clone(),
-        request_of_row.clone(),
-        lengths.clone(),
+        block_table,
+        request_of_row,
+        lengths,
         codec=codec,
         heads=heads,
         page_size=page_size,
@@ -90,6 +93,9 @@ def plan_scores(
         unit=unit,
         codes_at=codes_at,
         cache_at=cache_at,
+    )
+    return replace(
+        plan, block_table=block_table.clone(), request_of_row=request_of_row.clone(), lengths=lengths.clone()
     )
 
 
@@ -129,7 +135,15 @@ def plan_for(
     if width:
         kernels = kernels_for(lengths.device)
         layout = getattr(kernels, f"score_layout_{kernel}")
-        given = (heads, page_size, width, codes_at % 16, cache_at % 16, paired(request_of_row), UNITS[unit])
+        given = (
+            heads,
+            page_size,
+            width,
+            codes_at % ALIGNMENT,
+            cache_at % ALIGNMENT,
+            paired(request_of_row),
+            UNITS[unit],
+        )
         number, blocks, rows_of_group = layout(lengths, *given)
     if number == UNITS[None]:
         raise ValueError(f"`{function}(unit=...)` should be one that the device and the sizes allow, got {unit!r}")
