@@ -134,6 +134,23 @@ def test_the_scaling_itself_may_round(apply: str) -> None:
     assert ((certificate.steps > 0).sum() > 10) == (apply == "reciprocal")
 
 
+@pytest.mark.parametrize("side", [-1, 1])
+@pytest.mark.parametrize(("apply", "roundings"), [("reciprocal", 2), ("divide", 1)])
+def test_the_scaling_may_round_no_more_than_that(apply: str, roundings: int, side: int) -> None:
+    """Two units further from a boundary than the roundings reach, the code beyond it is not explained."""
+    codec = FP8.with_field("apply", apply)
+    table = codec.spec.magnitudes[1:]
+    steps = np.random.default_rng(0).uniform(0.004, 0.1, (400, 1)).astype(np.float32)
+    scaled = (table[1:] + table[:-1]) / 2 * (1 + side * (roundings + 2) * 2.0**-24)
+    values = steps.astype(np.float64) * scaled
+    beyond = np.arange(1, table.size, dtype=np.uint8) + (0 if side > 0 else 1)
+    right = Quantised(encode(np.tile(scaled, (400, 1)).astype(np.float32), codec.spec, "even"), steps)
+    got = Quantised(np.tile(beyond, (400, 1)), steps)
+    certificate = certify_codes(values, np.zeros(values.shape), got, right, codec)
+    assert (certificate.steps == 1).all()
+    assert not certificate.explained.any()
+
+
 @pytest.mark.parametrize(("codec", "kind"), [(Codec("bf16"), np.uint16), (Codec("exact"), np.uint32)])
 @EXAMPLES
 @given(value=st.floats(0.01, 100), bound=st.floats(1e-6, 1e-2))

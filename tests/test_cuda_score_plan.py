@@ -35,7 +35,8 @@ class Call:
 
     @property
     def requests(self) -> list[int]:
-        return [(7 * i // self.rows * self.rows) % 5 for i in range(len(self.lengths))]
+        """Of the groups."""
+        return [7 * group % 5 for group in range(len(self.groups))]
 
     @property
     def table(self) -> np.ndarray:
@@ -45,7 +46,7 @@ class Call:
 
     def shares(self, blocks: int) -> np.ndarray:
         """What the kernel under test writes, [blocks, 40]; every word that it leaves out stands out."""
-        request_of_row = [self.requests[i // self.rows * self.rows] for i in range(len(self.lengths))]
+        request_of_row = np.repeat(self.requests, self.rows)
         tensors = [torch.tensor(x, dtype=torch.int32) for x in (request_of_row, self.lengths)]
         out = torch.full((blocks, SHARE_WORDS), -77, dtype=torch.int32)
         load_emulated().plan_scores(
@@ -65,7 +66,7 @@ class Call:
                 continue
             group, first = line[piece[0]]
             tiles = [line[i][1] for i in piece if line[i][0] == group]
-            request = self.requests[group * self.rows]
+            request = self.requests[group]
             lengths = (self.groups[group] + [0])[:2]
             shares[block, : len(HEAD)] = (group, first, len(tiles), request, *lengths, len(piece), ragged)
             keys = np.arange(tiles[0] * TILE, min((tiles[-1] + 1) * TILE, max(lengths)))

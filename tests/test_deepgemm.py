@@ -15,6 +15,9 @@ from dsa_crosscheck.compare import cli, crosscheck
 from dsa_crosscheck.compare.call import Unsupported
 from dsa_crosscheck.compare.candidates import deepgemm, deepgemm_package
 from dsa_crosscheck.compare.candidates.deepgemm import DeepGemm
+from dsa_crosscheck.compare.candidates.deepgemm_package import load_package
+from dsa_crosscheck.compare.device.batches import ScoreShape, score_batch
+from dsa_crosscheck.compare.device.contenders import deepgemm as contender
 from dsa_crosscheck.compare.testing.whole import on_gpu
 from dsa_crosscheck.compare.verdict import Verdict
 from dsa_crosscheck.reference.presets import PRESETS
@@ -207,6 +210,12 @@ def test_another_deep_gemm_without_the_functions(
     assert PLAYED.count(old) == 1
     (tmp_path / "deep_gemm.py").write_text(PLAYED.replace(old, new) + '\n__version__ = "9.1"\n')
     assert f"{CALLED.format(call)} 9.1 of no known distribution, which has {got}\n" in missing(capsys)
+
+
+def test_what_more_is_called_is_needed_too(played: None) -> None:
+    load_package()
+    with pytest.raises(Unsupported, match=r"calls get_pdl\(\) as sgl-deep-gemm 0.1.4 has it.*no such function"):
+        contender.score(score_batch("fp8", ScoreShape(1, 64), 0, "cpu"))
 
 
 def test_a_folder_of_that_name(played: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -167,11 +167,15 @@ def test_a_plan_serves_all_layers_of_a_graph(name: str, what: str, unit: str | N
     codec = CODECS[name]
     codes, weights, cache, *rest = (a.cuda() for a in case_of(name, 64, what).arguments)
     heads = weights.shape[1]
+    options = {"codec": codec, "page_size": 64, "unit": unit}
+    made = functools.partial(plan_scores, *rest, heads=heads, pages=cache.shape[0], **options)
     if unit is not None and not allowed(unit, codec, 64, heads):
-        pytest.skip("the unit does not take these sizes")
+        with pytest.raises(ValueError, match=rf"plan_scores\(unit=.*got '{unit}'"):
+            made()
+        return
     layers = [(codes.roll(i, 0), weights + i, cache.roll(3 * i, 0)) for i in range(4)]
-    expected = [paged_scores(*layer, *rest, codec=codec, page_size=64, unit=unit) for layer in layers]
-    plan = plan_scores(*rest, codec=codec, heads=heads, page_size=64, pages=cache.shape[0], unit=unit)
+    expected = [paged_scores(*layer, *rest, **options) for layer in layers]
+    plan = made()
     graph = torch.cuda.CUDAGraph()
     planned_scores(*layers[0], plan)
     torch.cuda.synchronize()
@@ -192,11 +196,11 @@ def test_a_kernel_waits_for_the_one_before_it(unit: str | None) -> None:
     plan = plan_scores(*rest, codec=codec, heads=64, page_size=64, pages=cache.shape[0], unit=unit)
     lengths, k = rest[2], 64
     layers = [(codes.roll(i, 0), weights, cache) for i in range(8)]
-    expected = [topk(planned_scores(*layer, plan), lengths, k) for layer in layers]
+    expected = torch.stack([topk(planned_scores(*layer, plan), lengths, k) for layer in layers])
     kernels = kernels_for(codes.device)
     scores = torch.empty(len(MANY), plan.width, device="cuda")
     workspace = lengths.new_empty(kernels.topk_workspace(*scores.shape, k, 1))
-    found = torch.empty_like(torch.stack(expected))
+    found = torch.empty_like(expected)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         for layer, selected in zip(layers, found, strict=True):
@@ -205,4 +209,4 @@ def test_a_kernel_waits_for_the_one_before_it(unit: str | None) -> None:
     for _ in range(20):
         found.fill_(-2)
         graph.replay()
-        assert torch.equal(found, torch.stack(expected))
+        assert torch.equal(found, expected)

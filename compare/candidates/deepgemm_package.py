@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import importlib.metadata
 import inspect
+from collections.abc import Mapping
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -20,7 +22,10 @@ CHECKED = "sgl-deep-gemm 0.1.4"
 ARCHITECTURES = (9, 10)
 """Major compute capabilities that the package has this kernel for."""
 
-CALLS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+Call = tuple[tuple[str, ...], tuple[str, ...]]
+"""What a function is given: arguments by position, whatever their names are there, and by name."""
+
+CALLS: dict[str, Call] = {
     "get_num_sms": ((), ()),
     "get_paged_mqa_logits_metadata": (("context_lens", "block_kv", "num_sms"), ()),
     "fp8_paged_mqa_logits": (
@@ -28,11 +33,11 @@ CALLS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("clean_logits",),
     ),
 }
-"""What each function is given: arguments by position, whatever their names are there, and by name."""
+"""What the candidate calls."""
 
 
-def load_package() -> Any:
-    """The module, with the functions of ``CALLS``.
+def load_package(more: Mapping[str, Call] = MappingProxyType({})) -> Any:
+    """The module, with the functions of ``CALLS`` and of ``more``.
 
     ``Unsupported`` says what is missing: the package, a GPU for it, or a function that takes such a call. One
     whose signature can't be read, as compiled ones, is taken as it is.
@@ -48,8 +53,8 @@ def load_package() -> Any:
             f"got {major}.{minor}"
         )
     module = import_module(MODULE)
-    for name, (by_position, by_name) in CALLS.items():
-        got = _refusal(module, name)
+    for name, (by_position, by_name) in {**CALLS, **more}.items():
+        got = _refusal(module, name, by_position, by_name)
         if got:
             call = ", ".join([*by_position, *(f"{argument}=" for argument in by_name)])
             raise Unsupported(
@@ -59,7 +64,7 @@ def load_package() -> Any:
     return module
 
 
-def _refusal(module: Any, name: str) -> str:
+def _refusal(module: Any, name: str, by_position: tuple[str, ...], by_name: tuple[str, ...]) -> str:
     """What ``module`` has in place of the function ``name``; nothing where that takes the call."""
     function = getattr(module, name, None)
     if not callable(function):
@@ -68,7 +73,6 @@ def _refusal(module: Any, name: str) -> str:
         signature = inspect.signature(function)
     except ValueError:
         return ""
-    by_position, by_name = CALLS[name]
     try:
         signature.bind(*by_position, **dict.fromkeys(by_name))
     except TypeError:

@@ -151,7 +151,8 @@ void paged_scores(TensorView codes, TensorView weights, TensorView cache, Tensor
   const auto at = [](const void* start) { return static_cast<int64_t>(reinterpret_cast<uintptr_t>(start) % 16); };
   const ScoreSizes sizes = {rows, heads, page_size, 4 * a.page_words, a.max_length, at(a.codes), at(a.cache)};
   const ScoreLayout layout = layout_by<Codec>(by, sizes, rows_of_group == 2);
-  TVM_FFI_CHECK(layout.blocks > 0, ValueError) << "`unit` should be one that the device and the sizes allow, got " << unit;
+  TVM_FFI_CHECK(layout.blocks > 0, ValueError)
+      << "`unit` should be one that the device and the sizes allow, got " << unit;
   TVM_FFI_CHECK(layout.blocks == shares.size(0) && layout.rows == rows_of_group, ValueError)
       << "`shares` should be " << layout.blocks << " of groups of " << layout.rows << " rows, got " << shares.size(0)
       << " of " << rows_of_group;

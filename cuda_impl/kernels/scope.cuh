@@ -18,8 +18,8 @@
 
 namespace dsa {
 
-// Scores that are surely selected, and those that equal the last selected one. Of a block each fits 16 bits, so that one
-// word holds both.
+// Scores that are surely selected, and those that equal the last selected one. Of a block each fits 16 bits, so
+// that one word holds both.
 struct Counts {
   uint32_t above;
   uint32_t equal;

@@ -158,8 +158,8 @@ ScoreLayout layout(const ScoreSizes& s, bool paired) {
 
 template <class Operand, int Rows>
 void launch_rows(const ScoreArguments& a, dim3 blocks, Stream stream) {
-  launch("paged_scores (mma)", score_kernel<Operand, Rows>, blocks, dim3(kThreads), query_bytes(Rows, a.heads), stream, a,
-         Divisor(a.page_size));
+  launch("paged_scores (mma)", score_kernel<Operand, Rows>, blocks, dim3(kThreads), query_bytes(Rows, a.heads), stream,
+         a, Divisor(a.page_size));
 }
 
 }  // namespace dsa::mma

@@ -62,7 +62,8 @@ __device__ inline void write_chosen(const Chosen& chosen, const Writer& write, u
 
 // Marks the `wanted` best of the scores that were found to be few; among equals the lowest positions.
 template <int Words>
-__device__ inline void mark_best_of_few(uint32_t count, uint32_t wanted, const RangeShared& shared, Marks<Words>& marks) {
+__device__ inline void mark_best_of_few(uint32_t count, uint32_t wanted, const RangeShared& shared,
+                                        Marks<Words>& marks) {
   if (threadIdx.x >= count) return;
   const uint32_t key = shared.few[threadIdx.x], position = shared.few_positions[threadIdx.x];
   uint32_t better = 0u;
@@ -76,8 +77,8 @@ __device__ inline void mark_best_of_few(uint32_t count, uint32_t wanted, const R
 // order: of all blocks of the scope, which each have a part of the row, one after another. The range is of one key,
 // or, for a block alone, holds `inside` scores, which are few. A source has less than 2^16 keys.
 template <class Source, int Words, class Scope>
-__device__ inline void emit(const Source& source, Range found, uint32_t inside, const Writer& write, Marks<Words>& marks,
-                            Chosen& chosen, RangeShared& shared, const Scope& scope) {
+__device__ inline void emit(const Source& source, Range found, uint32_t inside, const Writer& write,
+                            Marks<Words>& marks, Chosen& chosen, RangeShared& shared, const Scope& scope) {
   const bool one = Scope::kFew == 0u || found.low == found.high;
   source.visit([&](uint32_t key, int position) {
     if (key < found.low) return;

@@ -135,16 +135,10 @@ def plan_for(
     if width:
         kernels = kernels_for(lengths.device)
         layout = getattr(kernels, f"score_layout_{kernel}")
-        given = (
-            heads,
-            page_size,
-            width,
-            codes_at % ALIGNMENT,
-            cache_at % ALIGNMENT,
-            paired(request_of_row),
-            UNITS[unit],
+        starts = (codes_at % ALIGNMENT, cache_at % ALIGNMENT)
+        number, blocks, rows_of_group = layout(
+            lengths, heads, page_size, width, *starts, paired(request_of_row), UNITS[unit]
         )
-        number, blocks, rows_of_group = layout(lengths, *given)
     if number == UNITS[None]:
         raise ValueError(f"`{function}(unit=...)` should be one that the device and the sizes allow, got {unit!r}")
     shares = lengths.new_empty(blocks, SHARE_WORDS)

@@ -6,25 +6,22 @@ from collections.abc import Callable
 
 import torch
 
-from dsa_crosscheck.compare.call import Unsupported
-from dsa_crosscheck.compare.candidates.deepgemm_package import load_package
+from dsa_crosscheck.compare.candidates.deepgemm_package import Call, load_package
 from dsa_crosscheck.compare.device.batches import ScoreBatch
 from dsa_crosscheck.compare.device.sizes import HEAD_DIM, HEADS, PAGE
 
 STAGES = {"score": ("fp8",)}
-OVERLAP = ("get_pdl", "set_pdl")
+OVERLAP: dict[str, Call] = {"get_pdl": ((), ()), "set_pdl": (("on",), ())}
 """The package's switch of programmatic dependent launch, which is off as it comes."""
 
 
 def score(batch: ScoreBatch) -> Callable[[], object]:
     """``fp8_paged_mqa_logits``, its schedule made beforehand and its launch overlapping with the call before, as ours.
 
-    It allocates its own result. ``Unsupported`` for a package that can't be told to overlap: it would be at a
-    disadvantage.
+    It allocates its own result. A package that can't be told to overlap would be at a disadvantage: it is refused as
+    one without the functions.
     """
-    library = load_package()
-    if not all(hasattr(library, name) for name in OVERLAP):
-        raise Unsupported(f"contender 'deepgemm' needs a module with the functions {OVERLAP}")
+    library = load_package(OVERLAP)
     s = batch.shape
     context = batch.lengths.view(s.requests, s.next_n)
     plan = library.get_paged_mqa_logits_metadata(context, PAGE, library.get_num_sms())
